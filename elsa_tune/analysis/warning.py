@@ -27,6 +27,7 @@ class WarningCode(enum.StrEnum):
     LEAKED_ROWS = "leaked_rows"
     LEAKED_GROUPS = "leaked_groups"
     FEW_UNITS = "few_units"
+    CUT_TEXTS = "cut_texts"
     CONTRADICTING_LABELS = "contradicting_labels"
     CLASSES_NOT_EVALUATED = "classes_not_evaluated"
     CLASSES_NOT_TRAINED = "classes_not_trained"

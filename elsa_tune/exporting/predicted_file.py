@@ -69,8 +69,8 @@ def predict_file(request: PredictRequest, say: Say) -> int:
         raise StorageError(f"the rows cannot be written to {where}: {why}") from error
     spent = f"{duration(scoring.progress.seconds)} ({scoring.rate:,.0f} rows a second)"
     say(f"predict: {scoring.rows:,} rows in {spent}")
-    if predictor.empty:
-        say(f"predict: {predictor.empty_text}")
+    for remark in predictor.remarks:
+        say(f"predict: {remark}")
     return scoring.rows
 
 

@@ -47,8 +47,8 @@ def predict_frame(
         done = start + len(chunk.rows)
         share = done / count
         progress.at(f"predict: {done:,} rows", share)
-    if predictor.empty:
-        say(f"predict: {predictor.empty_text}")
+    for remark in predictor.remarks:
+        say(f"predict: {remark}")
     columns = {}
     for name, kind in added.items():
         columns[name] = pd.Series(

@@ -31,7 +31,7 @@ class Predictor:
     Of a model `prediction` and, of classes, `confidence`, the predicted one's probability, and
     `probability_LABEL` of each where they are asked for, or what else its type of task has; of a
     bundle each task's, as `TASK_prediction`. empty: rows so far of which a text has no word; they
-    are predicted as any other.
+    are predicted as any other. cut: rows so far that have more tokens than a task's model reads.
     """
 
     def __init__(
@@ -46,6 +46,7 @@ class Predictor:
         self._folder = folder
         self._probabilities = probabilities
         self.empty = 0
+        self.cut = 0
         if not folder.is_dir():
             raise UsageError(
                 f"there is no folder {folder}; `elsa-tune export` and `elsa-tune bundle` write one"
@@ -103,11 +104,19 @@ class Predictor:
         return tuple(names)
 
     @property
-    def empty_text(self) -> str:
-        """Say how many rows so far have an empty text."""
+    def remarks(self) -> list[str]:
+        """Say how many rows so far have an empty text, and how many a text that was cut."""
+        remarks = []
         if self.empty == 1:
-            return "1 row has an empty text, and was predicted as such"
-        return f"{self.empty:,} rows have an empty text, and were predicted as such"
+            remarks.append("1 row has an empty text, and was predicted as such")
+        elif self.empty:
+            remarks.append(f"{self.empty:,} rows have an empty text, and were predicted as such")
+        if self.cut:
+            rows = "1 row has" if self.cut == 1 else f"{self.cut:,} rows have"
+            limits = {self._bundle.facts(task)["max_length"] for task in self._tasks}
+            limit = " or ".join(map(str, sorted(limits)))
+            remarks.append(f"{rows} more than {limit} tokens, of which no more were read")
+        return remarks
 
     def added(self, names: Sequence[str], where: str) -> Types:
         """Return the columns that are added to rows with these, and their types, `str` or `float`.
@@ -185,6 +194,10 @@ class Predictor:
                 self._bundle = fastest_alone(tasks[0], self._member, texts)
                 self._member = None
             predictions |= self._bundle.predict(texts, tasks)
+        is_cut = np.zeros(len(chunk.rows), np.bool_)
+        for prediction in predictions.values():
+            is_cut |= prediction.is_cut
+        self.cut += int(is_cut.sum())
         added: Lists = {}
         for task in self._tasks:
             added |= self._cells(task, predictions[task])

@@ -31,7 +31,7 @@ from elsa_tune.searching.specification import (
     where_asked,
 )
 from elsa_tune.specs.adapt.candidates import method_packages
-from elsa_tune.specs.model import ModelSource
+from elsa_tune.specs.model import ModelSource, ModelSpec
 from elsa_tune.specs.row_findings import finding_lines
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.task import DataSetSource, FilesSource, GlueSource, TaskSource, TaskSpec
@@ -101,16 +101,22 @@ def plan(request: Request, rows: Rows) -> SearchSpec:
     )
 
 
-def rows_in_use(task: TaskSpec, recipe: Recipe, say: Say = lambda line: None) -> Rows:
+def rows_in_use(
+    task: TaskSpec,
+    recipe: Recipe,
+    say: Say = lambda line: None,
+    model: ModelSpec | None = None,
+) -> Rows:
     """Return how many examples a task has, and what guessing scores on them.
 
     Nothing is written. GLUE on the hub is not downloaded for a plan: its sizes are published, and
     what guessing scores by most metrics; by the others an even guess is assumed.
-    say: called with what is odd about the rows.
+    say: called with what is odd about the rows. model: whose tokens are counted, in some of the
+    rows; of one on the hub they are not, for nothing is fetched here.
     """
     from elsa_tune.tasks.types.scores import chance
-    from elsa_tune.training.data.preparation import read_splits, size_in_use
-    from elsa_tune.training.data.row_checks import row_findings, units_of
+    from elsa_tune.training.data.preparation import planned_findings, read_splits, size_in_use
+    from elsa_tune.training.data.row_checks import units_of
 
     if isinstance(task.source, GlueSource) and task.source.data_dir is None:
         train_rows, evaluation_rows = PUBLISHED_SIZES[task.source.config]
@@ -120,7 +126,9 @@ def rows_in_use(task: TaskSpec, recipe: Recipe, say: Say = lambda line: None) ->
         in_use = size_in_use(task, recipe, train_rows)
         return Rows(in_use, evaluation_rows, units=evaluation_rows, chance=guessing)
     splits = read_splits(task, recipe)
-    findings = row_findings(task, splits)
+    if model is not None and model.source is ModelSource.HUB:
+        model = None
+    findings = planned_findings(model, task, recipe, splits)
     for line in finding_lines(findings, task.is_published):
         say(line)
     train = len(splits["train"]) + len(splits.get("holdout", ()))

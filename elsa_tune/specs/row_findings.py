@@ -20,6 +20,7 @@ class FindingCode(enum.StrEnum):
     LEAKED_ROWS = "leaked_rows"  # evaluation rows whose text is also trained on
     LEAKED_GROUPS = "leaked_groups"  # evaluation rows of a group that is also trained on
     FEW_UNITS = "few_units"  # evaluation rows that are far fewer independent units
+    CUT_TEXTS = "cut_texts"  # rows of more tokens than are read of one
     CONTRADICTING_LABELS = "contradicting_labels"  # one text with two labels
     CLASSES_NOT_EVALUATED = "classes_not_evaluated"  # no evaluation row has them
     CLASSES_NOT_TRAINED = "classes_not_trained"  # no training row has them
@@ -45,6 +46,12 @@ class RowFinding:
     groups: int | None = None  # how many groups the rows are of; None where none were named
     names: tuple[str, ...] = ()  # some of the classes, columns or reasons concerned
     named: int = 0  # how many of these there are in all
+    # Of cut texts: how many tokens of a row are read; what share of these rows' tokens that is; the
+    # tokens of the longest row of any split; how many the model takes, None for no limit.
+    max_length: int | None = None
+    read: float | None = None
+    longest: int | None = None
+    most: int | None = None
 
     @property
     def share(self) -> float:
@@ -76,6 +83,10 @@ class RowFinding:
                 units = _count(self.count, "unit")
                 alike = "the same text" if self.groups is None else "the same group"
                 return f"the {self.of:,} {self.where} rows count as {units} ({alike}: one unit)"
+            case FindingCode.CUT_TEXTS:
+                read = share_text(self.read or 0.0)
+                longer = f"{counted} are longer than max_length {self.max_length or 0:,}"
+                return f"{longer}, and {read} of their tokens are read"
             case FindingCode.CONTRADICTING_LABELS:
                 return f"{self._texts} more than one label, in {counted}"
             case FindingCode.CLASSES_NOT_EVALUATED | FindingCode.CLASSES_NOT_TRAINED:
@@ -129,7 +140,19 @@ class RowFinding:
             return f"`missing_labels: [{labels}]` leaves its rows out"
         if self.code is FindingCode.FEW_UNITS and self.groups is None:
             return "evaluate on more different texts"
+        if self.code is FindingCode.CUT_TEXTS:
+            return self._longer
         return _REMEDIES[self.code]
+
+    @property
+    def _longer(self) -> str:
+        """What reads more of cut texts."""
+        longest = self.longest or 0
+        if self.most is None or longest <= self.most:
+            return f"`--set max_length={longest}` reads them whole"
+        if self.most > (self.max_length or 0):
+            return f"`--set max_length={self.most}` reads the most that the model takes"
+        return "the model takes no more: give the part that counts, or take another model"
 
     @property
     def _alike(self) -> str:
@@ -166,6 +189,7 @@ _EFFECTS = {
     FindingCode.LEAKED_ROWS: "every measured quality may be too high",
     FindingCode.LEAKED_GROUPS: "every measured quality may be too high for new groups",
     FindingCode.FEW_UNITS: "an answer is only as sure as so many units make it",
+    FindingCode.CUT_TEXTS: "an answer is about these parts of the texts alone",
     FindingCode.CONTRADICTING_LABELS: "no model can be right about all of them",
     FindingCode.CLASSES_NOT_EVALUATED: "the quality says nothing about them",
     FindingCode.CLASSES_NOT_TRAINED: "no model can learn them",
@@ -196,21 +220,22 @@ def finding_lines(findings: Sequence[RowFinding], is_published: bool = False) ->
     """Write a line for each finding, lost rows first.
 
     is_published: the rows are what others compare on too, so that nothing is to be mended, and one
-    line is enough.
+    line is enough; how much of a text is read is the search's own choice.
     """
-    if not findings:
-        return []
-    if is_published:
-        facts = "; ".join(finding.brief for finding in findings)
-        return [f"! in the published rows, kept as they are: {facts}"]
     lost = []
     others = []
+    published = []
     for finding in findings:
         line = f"! {finding.text}; {finding.remedy}"
-        if finding.code is FindingCode.ROWS_LOST:
+        if is_published and finding.code is not FindingCode.CUT_TEXTS:
+            published.append(finding.brief)
+        elif finding.code is FindingCode.ROWS_LOST:
             lost.append(line)
         else:
             others.append(line)
+    if published:
+        facts = "; ".join(published)
+        lost.append(f"! in the published rows, kept as they are: {facts}")
     return lost + others
 
 

@@ -195,6 +195,8 @@ def test_a_text_is_cut_where_its_own_task_cut_it(models: Path) -> None:
     for texts in (TEXTS, TEXTS[:2]):
         for name, found in router.predict(texts).items():
             np.testing.assert_allclose(found.logits, single(models / name, texts), atol=1e-5)
+            if name == "short":
+                assert found.is_cut.tolist() == [False, False, True, False][: len(texts)]
 
 
 def test_the_command_says_what_it_keeps(models: Path, run: Run) -> None:

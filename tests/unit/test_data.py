@@ -386,6 +386,24 @@ def test_a_row_without_a_token_is_refused() -> None:
         tokenised(split, 8, Bare())
 
 
+@pytest.mark.parametrize("name", ["bert", "roberta", "xlnet"])
+@pytest.mark.parametrize("width", [1, 2])
+def test_the_tokens_of_a_cut_row_are_counted_as_if_it_were_whole(
+    models: dict[str, ModelSpec], name: str, width: int
+) -> None:
+    tokenizer = load_tokenizer(models[name])
+    lengths = (1, 2, 3, 4, 5, 6, 7, 8, 20)
+    columns = tuple([" ".join(["film"] * length) for length in lengths] for _ in range(width))
+    split = Split(where="rows", texts=columns, labels=np.zeros(len(lengths), dtype=np.int64))
+    rows = tokenised(split, 8, tokenizer)
+    whole = [len(ids) for ids in tokenizer(*columns, verbose=False)["input_ids"]]
+    assert rows.full_lengths.tolist() == whole
+    assert rows.lengths.tolist() == [min(length, 8) for length in whole]
+    chosen = np.array([8, 0])
+    assert rows.take(chosen).full_lengths.tolist() == [whole[8], whole[0]]
+    assert tokenised(split, 1000, tokenizer).uncut is None
+
+
 def test_a_tokenizers_identity_is_not_what_the_last_call_wanted(
     models: dict[str, ModelSpec],
 ) -> None:

@@ -145,7 +145,7 @@ train_examples holdout_examples evaluation_examples evaluation_units
 fingerprints fingerprints.weights
 fingerprints.data versions linear_probe findings findings.code findings.count findings.of
 findings.where findings.exact findings.same_label findings.texts findings.groups
-findings.names findings.named
+findings.names findings.named findings.max_length findings.read findings.longest findings.most
 command earlier earlier.names earlier.seeds_are_fresh policy
 policy.tries policy.extension policy.noise policy.rate_factor policy.widest_gap policy.least_step
 policy.cheap_cost policy.cheap_patience policy.first_points policy.ask_limit policy.grace
@@ -280,13 +280,13 @@ VALUES: dict[type[enum.StrEnum], str] = {
     WayBasis: "certified score_certified measured",
     FindingCode: """leaked_rows contradicting_labels classes_not_evaluated classes_not_trained
         labels_alike label_looks_missing rows_lost duplicate_rows empty_texts
-        leaked_groups few_units""",
+        leaked_groups few_units cut_texts""",
     WarningCode: """constant_answer_reaches_target corrected_answer_disagrees chance_unknown
         learning_untested depths_below_probe probe_reaches_target larger_k_misses_target
         best_is_not_full_model not_monotone embeddings_only_is_best depths_not_measured
         rate_at_border one_rate_for_all_depths depths_differ_in_seeds depths_differ_in_tries
         leaked_rows contradicting_labels classes_not_evaluated classes_not_trained labels_alike
-        leaked_groups few_units
+        leaked_groups few_units cut_texts
         label_looks_missing rows_lost duplicate_rows search_incomplete several_rates_measured
         seeds_failed trials_not_counted repeated_rows rows_doubled examples_left_out
         predictions_not_used searches_pooled

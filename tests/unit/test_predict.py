@@ -375,6 +375,17 @@ def test_an_own_prediction_in_later_rows_is_not_overwritten(folder: Path, run: R
     assert not Path("scored.jsonl").exists()
 
 
+def test_texts_that_are_cut_are_counted(folder: Path, run: Run) -> None:
+    limit = json.loads((folder / "mood" / "config.json").read_text())["elsa_tune"]["max_length"]
+    texts = ["good", " ".join(["good"] * limit), " ".join(["bad"] * (limit - 2))]
+    Path("long.csv").write_text("text\n" + "\n".join(texts) + "\n")
+    status, _, said = run("predict", "mood", "long.csv")
+    assert status == 0
+    assert f"predict: 1 row has more than {limit} tokens, of which no more were read" in said
+    Path("short.csv").write_text("text\ngood\n")
+    assert "tokens" not in run("predict", "mood", "short.csv").err
+
+
 def test_empty_texts_are_predicted_and_counted(folder: Path, run: Run) -> None:
     Path("gaps.csv").write_text("id,text\n1,good\n2,\n3\n4,  \n")
     status, out, said = run("predict", "mood", "gaps.csv")

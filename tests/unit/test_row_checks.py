@@ -15,26 +15,29 @@ import pytest
 
 from elsa_tune.analysis.answers import answer_rows
 from elsa_tune.analysis.warning import WarningCode
-from elsa_tune.errors import DataError
+from elsa_tune.errors import DataError, RunError
 from elsa_tune.searching.record import started
 from elsa_tune.searching.specification import (
     differing_settings,
     load_specification,
     save_specification,
 )
-from elsa_tune.specs.model import resolve_model
+from elsa_tune.specs.model import ModelSpec, resolve_model
 from elsa_tune.specs.row_findings import FindingCode, RowFinding, finding_lines
-from elsa_tune.specs.task import Cleaning, TaskSpec
+from elsa_tune.specs.task import Cleaning, FilesSource, TaskSpec
 from elsa_tune.specs.trial import Recipe, Selection
 from elsa_tune.tasks.frames import write_task
 from elsa_tune.tasks.task_file import read_task_file
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.rows import findings_of
 from elsa_tune.tracking.state import SearchState
+from elsa_tune.training import loop
+from elsa_tune.training.data import preparation
 from elsa_tune.training.data.keys import text_keys
-from elsa_tune.training.data.preparation import prepare, read_splits
+from elsa_tune.training.data.preparation import planned_findings, prepare, read_splits
 from elsa_tune.training.data.row_checks import row_findings
 from elsa_tune.training.data.tokens import Split
+from tests.conftest import Run
 from tests.unit.result_rows import falling_curve
 from tests.unit.search_examples import make_spec
 from tests.unit.tiny_models import make_tiny
@@ -349,6 +352,109 @@ def test_rows_from_python_are_mended_alike(tmp_path: Path) -> None:
     assert sum(map(len, read_splits(own, Recipe()).values())) == len(PLAIN)
     # As they are, they are another task file.
     assert len({write_task(*given, one) for one in ({"drop_duplicates": True}, {})}) == 2
+
+
+# --- Cut texts ------------------------------------------------------------------------------------
+
+MODEL_MOST = 128  # tokens that the tiny models take
+
+
+def _texts(count: int, long: int, words: int, first: int = 0) -> list[tuple[object, ...]]:
+    """Return rows of which the first ones are long."""
+    rows: list[tuple[object, ...]] = []
+    for number in range(first, first + count):
+        length = words if number - first < long else 1
+        rows.append((" ".join(["film"] * length + list(str(number))), "ab"[number % 2]))
+    return rows
+
+
+def _cut(task: TaskSpec, model: ModelSpec, recipe: Recipe) -> list[RowFinding]:
+    findings = prepare(model, task, recipe).findings
+    planned = planned_findings(model, task, recipe, read_splits(task, recipe))
+    assert planned == findings
+    return [one for one in findings if one.code is FindingCode.CUT_TEXTS]
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> ModelSpec:
+    return resolve_model(str(make_tiny("bert", tmp_path_factory.mktemp("tiny") / "bert")))
+
+
+def test_texts_that_are_cut_are_said_with_the_length_that_reads_them(
+    task: Task, tiny: ModelSpec
+) -> None:
+    own = task(_texts(10, 5, 40), _texts(8, 8, 20, first=90))
+    training, evaluation = _cut(own, tiny, Recipe(max_length=16))
+    assert (training.count, training.of, training.where) == (5, 10, "training")
+    assert (training.longest, training.most) == (43, MODEL_MOST)
+    assert training.read == round(16 / 43, 4)
+    assert (evaluation.count, evaluation.of, evaluation.longest) == (8, 8, 43)
+    assert finding_lines([training]) == [
+        "! 5 of 10 training rows (50.0 %) are longer than max_length 16, and 37.2 % of their "
+        "tokens are read: an answer is about these parts of the texts alone; "
+        "`--set max_length=43` reads them whole"
+    ]
+    assert _cut(own, tiny, Recipe(max_length=43)) == []
+
+
+def test_what_the_model_takes_limits_the_advice_on_cut_texts(task: Task, tiny: ModelSpec) -> None:
+    own = task(_texts(10, 5, 200), _texts(8, 0, 0, first=90))
+    [finding] = _cut(own, tiny, Recipe(max_length=16))
+    assert finding.remedy == "`--set max_length=128` reads the most that the model takes"
+    [finding] = _cut(own, tiny, Recipe(max_length=MODEL_MOST))
+    assert finding.remedy.startswith("the model takes no more")
+
+
+def test_less_than_a_hundredth_of_cut_rows_is_not_said(task: Task, tiny: ModelSpec) -> None:
+    own = task(_texts(200, 1, 40), _texts(100, 1, 40, first=900))
+    [finding] = _cut(own, tiny, Recipe(max_length=16))
+    assert (finding.where, finding.count, finding.of) == ("evaluation", 1, 100)
+
+
+def test_cut_texts_of_a_holdout_count_as_training(task: Task, tiny: ModelSpec) -> None:
+    recipe = Recipe(max_length=16, holdout=0.5, selection=Selection.HOLDOUT)
+    training, _ = _cut(task(_texts(20, 20, 40), _texts(8, 8, 20, first=90)), tiny, recipe)
+    assert (training.count, training.of) == (20, 20)
+
+
+def test_a_plan_counts_cut_texts_in_a_sample(
+    task: Task, tiny: ModelSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(preparation, "SAMPLE", 10)
+    recipe = Recipe(max_length=16)
+    own = task(_texts(40, 40, 40), _texts(8, 0, 0, first=90))
+    [finding] = planned_findings(tiny, own, recipe, read_splits(own, recipe))
+    assert finding.fact.startswith("10 of 10 sampled training rows (100.0 %) are longer")
+    assert planned_findings(None, own, recipe, read_splits(own, recipe)) == ()
+
+
+def test_how_much_of_published_rows_is_read_is_said_for_itself() -> None:
+    cut = RowFinding(
+        code=FindingCode.CUT_TEXTS, count=1, of=2, max_length=8, read=0.5, longest=16, most=None
+    )
+    lines = finding_lines([LEAKED, cut], is_published=True)
+    assert [line[:27] for line in lines] == [
+        "! in the published rows, ke",
+        "! 1 of 2 training rows (50.",
+    ]
+    assert lines[1].endswith("`--set max_length=16` reads them whole")
+
+
+@pytest.mark.parametrize(
+    "command", [("trial", "--learning-rate", "1e-4"), ("search", "--dry-run")], ids=" ".join
+)
+def test_a_trial_and_a_plan_say_what_is_cut(
+    command: tuple[str, ...], tiny: ModelSpec, task: Task, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def train(*_: object) -> None:
+        raise RunError("enough")
+
+    monkeypatch.setattr(loop, "train", train)
+    own = task(_texts(100, 50, 40), _texts(80, 0, 0, first=900))
+    assert isinstance(own.source, FilesSource)
+    file = str(Path(own.source.train[0]).with_name("task.yaml"))
+    said = run(*command, "--model", tiny.location, "--task", file, "--set", "max_length=16").err
+    assert "! 50 of 100 training rows (50.0 %) are longer than max_length 16" in said
 
 
 # --- Recorded ------------------------------------------------------------------------------------

@@ -254,7 +254,8 @@ def _print_plan(request: Request, *, probe: bool) -> None:
     )
 
     check_here(request)
-    rows = rows_in_use(request.spec.task, request.spec.recipe, say)
+    asked = request.spec
+    rows = rows_in_use(asked.task, asked.recipe, say, asked.model)
     spec = plan(request, rows)
     for warning in plan_warnings(spec):
         say(warning)
@@ -431,11 +432,16 @@ def trial(
     )
     spec = inputs.trial(candidate, learning_rate, seed)
 
+    from elsa_tune.specs.row_findings import finding_lines
+    from elsa_tune.training.data.preparation import prepare
     from elsa_tune.training.loop import few_steps, train
 
+    data = prepare(spec.model, spec.task, spec.recipe)
+    for line in finding_lines(data.findings, spec.task.is_published):
+        say(line)
     printed_notes: set[str] = set()
     results = []
-    for result in train(spec):
+    for result in train(spec, data):
         results.append(result)
         for note in (few_steps(spec.recipe, result.steps), *result.notes):
             if note is not None and note not in printed_notes:

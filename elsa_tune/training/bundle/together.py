@@ -28,7 +28,7 @@ from elsa_tune.training.bundle.members import (
 )
 from elsa_tune.training.bundle.texts import Texts, split_texts
 from elsa_tune.training.data.preparation import tokenised
-from elsa_tune.training.data.tokens import Split, TokenRows
+from elsa_tune.training.data.tokens import IndexArray, Split, TokenRows
 from elsa_tune.training.forward.equality import twin
 from elsa_tune.training.forward.packed_model import PackedModel
 from elsa_tune.training.forward.padded_model import PaddedModel
@@ -45,6 +45,7 @@ class Prediction:
     labels: tuple[str, ...]  # [E], as the type of task has them; of a regression its value's name
     scores: NDArray[np.float32]  # [E], the label's probability, or the value
     logits: Logits  # [E, C]
+    is_cut: NDArray[np.bool_]  # [E], whether a text has more tokens than the model reads
 
     def __repr__(self) -> str:
         count = len(self.labels)
@@ -200,22 +201,27 @@ class Bundle:
         for name in names:
             shape = (len(split), self._configs[name].num_labels)
             logits_of[name] = np.zeros(shape, np.float32)
+        full_lengths = np.zeros(len(split), np.int64)
         if names and len(split):
             with self._turn, torch.inference_mode():
-                self._fill(split, logits_of)
+                full_lengths = self._fill(split, logits_of)
         predictions = {}
         for name, logits in logits_of.items():
-            predictions[name] = self._prediction(name, logits)
+            is_cut = full_lengths > self.facts(name)["max_length"]
+            predictions[name] = self._prediction(name, logits, is_cut)
         return predictions
 
-    def _prediction(self, task: str, logits: Logits) -> Prediction:
+    def _prediction(self, task: str, logits: Logits, is_cut: NDArray[np.bool_]) -> Prediction:
         task_type = self.type_of(task)
         names = self._names(task)
         labels, scores = task_type.answers(torch.from_numpy(logits), names)
-        return Prediction(tuple(labels), scores.numpy(), logits)
+        return Prediction(tuple(labels), scores.numpy(), logits, is_cut)
 
-    def _fill(self, split: Split, logits_of: Mapping[str, Logits]) -> None:
-        """Compute the logits of all rows in place. logits_of: by task."""
+    def _fill(self, split: Split, logits_of: Mapping[str, Logits]) -> IndexArray:
+        """Compute the logits of all rows in place; returns the rows' tokens without a limit.
+
+        logits_of: by task.
+        """
         most_tokens = [self.facts(name)["max_length"] for name in logits_of]
         rows = tokenised(split, max(most_tokens), self._tokenizer)
         longest = int(rows.lengths.max())
@@ -230,6 +236,7 @@ class Bundle:
                 self._run(cut, tasks)
             else:
                 self._run(rows, tasks)
+        return rows.full_lengths
 
     def _run(self, rows: TokenRows, logits_of: Mapping[str, Logits]) -> None:
         order = np.argsort(rows.lengths, kind="stable")

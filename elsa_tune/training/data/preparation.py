@@ -15,12 +15,20 @@ from numpy.typing import NDArray
 
 from elsa_tune.errors import DataError, quoted
 from elsa_tune.specs.model import ModelSpec
+from elsa_tune.specs.row_findings import RowFinding
 from elsa_tune.specs.task import Cleaning, DataSetSource, FilesSource, TaskSpec
 from elsa_tune.specs.trial import Recipe
 from elsa_tune.tasks.types.registry import type_of
 from elsa_tune.tasks.types.scores import chance
+from elsa_tune.training.data.cut_texts import cut_texts, full_lengths
 from elsa_tune.training.data.keys import utf8
-from elsa_tune.training.data.row_checks import cleaned, row_findings, units_of, without_leaked
+from elsa_tune.training.data.row_checks import (
+    cleaned,
+    gravest_first,
+    row_findings,
+    units_of,
+    without_leaked,
+)
 from elsa_tune.training.data.subsets import (
     EVALUATION,
     SELECTION,
@@ -33,6 +41,7 @@ from elsa_tune.training.data.texts import check_variety, read_texts
 from elsa_tune.training.data.tokens import HOLDOUT, Split, Splits, TaskData, TokenRows
 
 CHUNK = 1000  # texts handed to the tokenizer at once
+SAMPLE = 2000  # rows of a split that are tokenised for a plan, at most
 
 
 def prepare(model: ModelSpec, task: TaskSpec, recipe: Recipe) -> TaskData:
@@ -48,6 +57,8 @@ def prepare(model: ModelSpec, task: TaskSpec, recipe: Recipe) -> TaskData:
     for name, split in splits.items():
         rows[name] = tokenised(split, recipe.max_length, tokenizer)
         notes.update(dict.fromkeys(split.notes))
+    cut = cut_texts(rows, recipe.max_length, model)
+    findings = gravest_first([*row_findings(task, splits), *cut])
     return TaskData(
         train=rows.pop("train"),
         evaluation=rows.pop("evaluation"),
@@ -60,7 +71,7 @@ def prepare(model: ModelSpec, task: TaskSpec, recipe: Recipe) -> TaskData:
         chance=chance(task.metric, evaluation.labels, task.class_count),
         units=units_of(evaluation),
         notes=tuple(notes),
-        findings=row_findings(task, splits),
+        findings=findings,
     )
 
 
@@ -71,6 +82,33 @@ def fingerprint_of(model: ModelSpec, task: TaskSpec, recipe: Recipe) -> str:
     """
     splits = read_splits(task, recipe)
     return _fingerprint(task, splits, recipe, _tokenizer_of(model))
+
+
+def planned_findings(
+    model: ModelSpec | None,
+    task: TaskSpec,
+    recipe: Recipe,
+    splits: Splits,
+) -> tuple[RowFinding, ...]:
+    """Return the findings of `prepare`, those about cut texts from at most SAMPLE rows of a split.
+
+    model: None to look at no lengths.
+    """
+    findings = row_findings(task, splits)
+    if model is None:
+        return findings
+    tokenizer = _tokenizer_of(model)
+    rows: dict[str, TokenRows] = {}
+    is_sampled = False
+    for name, split in splits.items():
+        looked_at = split
+        if len(split) > SAMPLE:
+            is_sampled = True
+            chosen = np.linspace(0, len(split) - 1, SAMPLE).astype(np.int64)
+            looked_at = split.part(chosen, what="a sample")
+        rows[name] = tokenised(looked_at, recipe.max_length, tokenizer)
+    cut = cut_texts(rows, recipe.max_length, model, is_sampled=is_sampled)
+    return gravest_first([*findings, *cut])
 
 
 def _tokenizer_of(model: ModelSpec) -> Any:
@@ -215,6 +253,7 @@ def tokenised(split: Split, max_length: int, tokenizer: Any) -> TokenRows:
     ids: list[NDArray[np.int32]] = []
     types: list[NDArray[np.int8]] = []
     lengths: list[int] = []
+    full: list[int] = []  # the lengths without a limit
     for start in range(0, len(split), CHUNK):
         columns = [column[start : start + CHUNK] for column in split.texts]
         encoded = tokenizer(
@@ -227,6 +266,7 @@ def tokenised(split: Split, max_length: int, tokenizer: Any) -> TokenRows:
         )
         rows = encoded["input_ids"]
         lengths += map(len, rows)
+        full += full_lengths(tokenizer, columns, encoded, max_length)
         ids.append(_flat(rows, np.int32))
         if with_types:
             types_of_rows = encoded["token_type_ids"]
@@ -241,11 +281,15 @@ def tokenised(split: Split, max_length: int, tokenizer: Any) -> TokenRows:
     token_type_ids = None
     if with_types:
         token_type_ids = np.concatenate(types)
+    uncut = None
+    if full != lengths:
+        uncut = np.array(full, dtype=np.int64)
     return TokenRows(
         input_ids=np.concatenate(ids),
         offsets=np.cumsum([0, *lengths], dtype=np.int64),
         token_type_ids=token_type_ids,
         labels=split.labels,
+        uncut=uncut,
     )
 
 

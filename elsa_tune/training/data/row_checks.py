@@ -5,7 +5,7 @@ its texts), with case and blanks folded; everything else compares keys. Companio
 looked at.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -73,9 +73,13 @@ def row_findings(task: TaskSpec, splits: Splits) -> tuple[RowFinding, ...]:
             findings.append(split.lost)
     findings += _repeated(in_use, keys)
     findings += _empty(task, in_use)
-    gravest_first = list(FindingCode)
-    findings.sort(key=lambda finding: gravest_first.index(finding.code))
-    return tuple(findings)
+    return gravest_first(findings)
+
+
+def gravest_first(findings: Iterable[RowFinding]) -> tuple[RowFinding, ...]:
+    """Return the findings in the order of their codes."""
+    order = list(FindingCode)
+    return tuple(sorted(findings, key=lambda finding: order.index(finding.code)))
 
 
 def cleaned(task: TaskSpec, splits: Splits) -> Splits:

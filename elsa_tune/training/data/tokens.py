@@ -77,6 +77,8 @@ class TokenRows:
     offsets: IndexArray  # [E + 1], from 0
     token_type_ids: NDArray[np.int8] | None  # flat; None where the model takes none
     labels: NDArray[Any]  # [E, ...], as the type of task has them
+    # The tokens of each row before it was cut [E]; None where all are whole.
+    uncut: IndexArray | None = None
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -85,6 +87,13 @@ class TokenRows:
     def lengths(self) -> IndexArray:
         """The tokens of each row [E]."""
         return np.diff(self.offsets)
+
+    @property
+    def full_lengths(self) -> IndexArray:
+        """The tokens that each row's texts make [E], also those that were cut off."""
+        if self.uncut is None:
+            return self.lengths
+        return self.uncut
 
     @functools.cached_property
     def longest(self) -> int:
@@ -108,6 +117,7 @@ class TokenRows:
             offsets=offsets,
             token_type_ids=types,
             labels=self.labels[chosen],
+            uncut=None if self.uncut is None else self.uncut[chosen],
         )
 
 
