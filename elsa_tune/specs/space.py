@@ -66,7 +66,12 @@ def _readable_rates(value: Any) -> Any:
 
 
 def _readable_depths(value: Any) -> Any:
-    """Check depths as a file has them; how many layers there are is not known yet."""
+    """Check depths as a file has them; how many layers there are is not known yet.
+
+    Several without brackets, `0,4,6`, are a list, too: so the command line has methods.
+    """
+    if isinstance(value, str) and "," in value:
+        value = read_yaml(f"[{value}]", yaml.SafeLoader)
     if isinstance(value, list) and value:
         check_few(value, "depths")
         for depth in value:

@@ -80,6 +80,12 @@ def test_set_overrides_fields_deep_ones_too() -> None:
     assert load_space("joint", ["learning_rate=3e-5"]).rates == RateList(values=(3e-5,))
 
 
+@pytest.mark.parametrize("depths", ["0,4,6", "0, 8/12,embeddings", "bitfit,0"])
+def test_depths_need_no_brackets(depths: str) -> None:
+    listed = load_space("quick", [f"depths=[{depths}]"])
+    assert load_space("quick", [f"depths={depths}"]).depths == listed.depths
+
+
 @pytest.mark.parametrize(
     ("override", "words"),
     [
@@ -102,6 +108,7 @@ def test_set_overrides_fields_deep_ones_too() -> None:
         ("learning_rate.lo=1", ["learning_rate", "unknown field 'lo': did you mean 'low'?"]),
         ("learning_rate=null", ["field 'learning_rate' must be a rate", "not None"]),
         ("depths=[]", ["field 'depths' must be half, all, or a list of depths", "not []"]),
+        ("depths=0,,6", ["field 'depths'"]),
         ("depths=[1.5]", ["depths", "1.5"]),
         ("depths=[0, -2]", ["depths", "-2"]),
         ("depths=[0, 13/12]", ["depths", "13/12", "8/12"]),
