@@ -314,7 +314,7 @@ class SearchRun:
             candidates = kind_text(explored, len(explored))
             if explored == {REFERENCE}:
                 candidates = "the full model"
-            further = self._plan.strategy.rates.further_words
+            further = self._plan.strategy.further_words
             self._board.phase(f"exploring: {trials_text(len(others))} over {candidates}{further}")
         if self._plan.lacks_probe and not self._plan.left:
             self._board.phase("making the linear probe")

@@ -330,6 +330,20 @@ def test_a_resumed_search_announces_what_is_left_to_explore(
     assert told == said
 
 
+@pytest.mark.parametrize(("limit", "said"), [(12, ""), (13, FURTHER), (None, FURTHER)])
+def test_what_a_limit_leaves_no_trials_for_is_not_announced(limit: int | None, said: str) -> None:
+    depths = DEPTHS[:3]
+    spec = make_spec(
+        candidates=depths,
+        explored=depths,
+        tries=4,
+        rates=RateList(values=tuple(rate for rate, _ in TRIED)),
+        extend=Extension(),
+        exploring_limit=limit,
+    )
+    assert strategy_of(spec).further_words == said
+
+
 def ended_trial(
     spec: SearchSpec, phase: Phase, depth: FreezeDepth, rate: float, quality: float
 ) -> KnownTrial:

@@ -445,6 +445,14 @@ class Strategy(ABC):
         """Exploring trials that the candidates have before any goes on further."""
         return sum(map(self.rates.planned, self.spec.explored))
 
+    @property
+    def further_words(self) -> str:
+        """What follows those, as the rates say it; "" where the search's limit leaves none."""
+        limit = self.spec.exploring_limit
+        if limit is not None and limit <= self.exploring_trials:
+            return ""
+        return self.rates.further_words
+
     def measuring_at(self, look: int) -> Counter[Candidate]:
         """Return the measuring trials of a new search, by candidate.
 
