@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 ROWS = 1024  # of a chunk
 STDIN = "-"
+MARK = "\ufeff"  # of byte order, before the first cell of what spreadsheets write
 
 _Record = dict[str, Any]  # a line of JSON Lines: its cells by their columns
 
@@ -106,6 +107,10 @@ class RowFile:
         self.where = source if isinstance(source, Path) else Path("stdin")
         self.format = format
         self.schema: pyarrow.Schema | None = None  # of Parquet
+        # Of CSV: what parts its cells, and whether it begins with a byte order mark. By the mark
+        # Excel knows UTF-8.
+        self.delimiter = ","
+        self.has_mark = False
         self._share: Callable[[], float | None] = lambda: None
         if isinstance(source, Path):
             check_readable(source)
@@ -166,9 +171,16 @@ class RowFile:
                     yield first, cells
                 first = reader.line_num + 1
 
-        with io.TextIOWrapper(opened, encoding="utf-8-sig", newline="") as text:
+        def lines(text: io.TextIOWrapper) -> Iterator[str]:
+            for number, line in enumerate(text):
+                if number == 0:
+                    self.has_mark = line.startswith(MARK)
+                yield line.removeprefix(MARK) if number == 0 else line
+
+        with io.TextIOWrapper(opened, encoding="utf-8", newline="") as text:
             try:
-                reader = csv_reader(text)
+                reader = csv_reader(lines(text))
+                self.delimiter = reader.dialect.delimiter
             except UnicodeDecodeError as error:
                 raise self._not_utf8(error, 1, "behind") from None
             try:

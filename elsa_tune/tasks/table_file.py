@@ -267,12 +267,12 @@ def csv_reader(lines: Iterator[str]) -> Any:
     return csv.reader(all_lines, strict=True, delimiter=delimiter)
 
 
-def csv_line(cells: Iterable[object]) -> str:
+def csv_line(cells: Iterable[object], delimiter: str = ",") -> str:
     r"""Write a row as a line of CSV, which ends in \n; nothing for None."""
     line = io.StringIO()
     # Python 3.11 quotes a cell with the characters of the line's end, and a reader takes a lone \r
     # for one, too.
-    writer = csv.writer(line, lineterminator="\r\n")
+    writer = csv.writer(line, delimiter=delimiter, lineterminator="\r\n")
     writer.writerow(cells)
     return line.getvalue().removesuffix("\r\n") + "\n"
 

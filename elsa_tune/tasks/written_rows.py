@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from elsa_tune.errors import DataError
-from elsa_tune.tasks.row_files import ABSENT, Chunk, RowFile
+from elsa_tune.tasks.row_files import ABSENT, MARK, Chunk, RowFile
 from elsa_tune.tasks.table_file import cell_text, csv_line
 
 
@@ -85,11 +85,13 @@ class _JsonLines:
 
 
 class _Csv:
-    """A writer of comma-separated values under a header."""
+    """A writer of CSV under a header, with the delimiter and the mark of a source that is CSV."""
 
     def __init__(self, written: Written) -> None:
         self._written = written
         self._target = written.target
+        if written.format == "csv" and written.source.has_mark:
+            self._target.write(MARK)
         self.row(1, written.names)
 
     def write(self, chunk: Chunk) -> None:
@@ -98,7 +100,7 @@ class _Csv:
             self.row(line, cells)
 
     def row(self, line: int, cells: Sequence[str]) -> None:
-        self._target.write(csv_line(cells))
+        self._target.write(csv_line(cells, self._written.source.delimiter))
 
     def close(self) -> None: ...
 

@@ -316,12 +316,25 @@ def test_cells_parted_by_semicolons_are_read_as_tasks_reads_them(folder: Path, r
     (folder / "semicolon.csv").write_text("\ntext;other\ngood words;1\nbad words;2\n")
     first, second = (run("predict", "mood", name) for name in ("comma.csv", "semicolon.csv"))
     assert first.status == second.status == 0, second.err
-    assert first.out == second.out and first.out.startswith("text,other,prediction,")
+    assert first.out.startswith("text,other,prediction,")
+    assert second.out == first.out.replace(",", ";")  # so are they written
     # Excel's own first line says what parts them.
     (folder / "excel.csv").write_text("sep=;\ntext;other\ngood words;1\nbad words;2\n")
-    assert run("predict", "mood", "excel.csv").out == first.out
+    assert run("predict", "mood", "excel.csv").out == second.out
     (folder / "excel.csv").write_text("sep=;\ntext;other\ngood words;1;2\n")
     assert "header in line 3" in run("predict", "mood", "excel.csv").err
+
+
+def test_a_spreadsheets_file_is_written_as_it_came(folder: Path, run: Run) -> None:
+    rows = 'text;price\r\n"good; words";1,50\r\n'
+    (folder / "excel.csv").write_bytes(rows.encode("utf-8-sig"))
+    assert run("predict", "mood", "excel.csv", "--out", "scored.csv").status == 0
+    header, row = Path("scored.csv").read_bytes().decode().splitlines()
+    assert header == "\ufefftext;price;prediction;confidence"
+    assert row.startswith('"good; words";1,50;')
+    # Another format has its own ways.
+    assert run("predict", "mood", "excel.csv", "--out", "scored.tsv").status == 0
+    assert Path("scored.tsv").read_bytes().startswith(b"text\tprice\tprediction")
 
 
 @pytest.mark.thorough
