@@ -24,6 +24,7 @@ from elsa_tune.tasks.table_file import (
     check_readable,
     csv_reader,
     format_of,
+    text_of,
 )
 
 if TYPE_CHECKING:
@@ -105,6 +106,7 @@ class RowFile:
     def __init__(self, source: Path | BinaryIO, format: str) -> None:
         # What messages call it.
         self.where = source if isinstance(source, Path) else Path("stdin")
+        self._is_file = isinstance(source, Path)
         self.format = format
         self.schema: pyarrow.Schema | None = None  # of Parquet
         # Of CSV: what parts its cells, and whether it begins with a byte order mark. By the mark
@@ -263,6 +265,9 @@ class RowFile:
                 yield number, line
 
     def _not_utf8(self, error: UnicodeDecodeError, line: int, place: str) -> DataError:
+        """Return the error for a byte in this line or behind it; raises a better one of a file."""
+        if self._is_file:
+            text_of(self.where)  # which says in which line, and how to convert it
         byte = error.object[error.start]
         return DataError(
             f"data file {self.where} is not UTF-8: byte 0x{byte:02x} {place} line {line}; "

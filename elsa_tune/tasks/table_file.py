@@ -102,7 +102,7 @@ def read_table(
     return _separated(path, _tsv_rows(path), wanted, header)
 
 
-def _text(path: Path) -> str:
+def text_of(path: Path) -> str:
     """Return what a file holds. Raises DataError where it cannot be read or is not UTF-8."""
     check_readable(path)
     try:
@@ -190,7 +190,7 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
 
     They end at \\n alone: U+2028 and U+0085 belong to a text.
     """
-    lines = _text(path).split("\n")
+    lines = text_of(path).split("\n")
     for number, line in enumerate(lines, start=1):
         line = line.removesuffix("\r")
         if line:
@@ -224,7 +224,7 @@ def csv_rows(path: Path) -> Iterator[Row]:
         with path.open(encoding="utf-8-sig", newline="") as lines:
             yield from _csv_rows(lines, path)
     except UnicodeDecodeError:
-        _text(path)  # which says where, and how to convert it
+        text_of(path)  # which says where, and how to convert it
         raise
     except OSError as error:
         why = error.strerror or error

@@ -337,6 +337,18 @@ def test_a_spreadsheets_file_is_written_as_it_came(folder: Path, run: Run) -> No
     assert Path("scored.tsv").read_bytes().startswith(b"text\tprice\tprediction")
 
 
+@pytest.mark.parametrize("name", ["latin.csv", "latin.tsv"])
+def test_a_file_of_another_encoding_is_refused_as_a_tasks_is(
+    folder: Path, run: Run, name: str
+) -> None:
+    Path(name).write_bytes("text\ngood\nnaïve\n".encode("cp1252"))
+    _, _, said = run("predict", "mood", name)
+    assert (
+        "is not UTF-8: byte 0xef in line 3; it looks like WINDOWS-1252: save it as UTF-8, or "
+        f"convert it: iconv -f WINDOWS-1252 -t UTF-8 {name} > FILE"
+    ) in said
+
+
 @pytest.mark.thorough
 def test_a_pipe_gets_the_data_as_a_file_does(folder: Path, run: Run) -> None:
     """Marks of the order of writing and carriage returns are written out for terminals alone."""
