@@ -67,6 +67,33 @@ def test_a_cluster_that_refuses_for_want_of_a_token_says_so(
     assert asks or str(refused.value).endswith("or give `address` none to run on this machine")
 
 
+TIMED_OUT = "The current node timed out during startup. This could happen because some failed."
+
+
+@pytest.mark.parametrize("failures", [1, 2])
+def test_a_start_that_took_too_long_is_tried_once_more(
+    failures: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    events: list[str] = []
+
+    def init(**settings: object) -> None:
+        events.append("init")
+        if events.count("init") <= failures:
+            raise RuntimeError(TIMED_OUT)
+
+    monkeypatch.setattr(ray, "init", init)
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "shutdown", lambda: events.append("shutdown"))
+    if failures == 1:
+        ray_session._start_ray(None)
+        assert events == ["init", "shutdown", "init"]
+    else:
+        with pytest.raises(RunError, match="too busy: try again when it has less to do"):
+            ray_session._start_ray(None)
+        assert events == ["init", "shutdown", "init", "shutdown"]
+    assert "trying once more" in capsys.readouterr().err
+
+
 class PretendedRay:
     """Stands for Ray in this process: whether it runs, and with which nodes."""
 

@@ -21,6 +21,7 @@ from elsa_tune.searching.cluster.environment import (
 )
 from elsa_tune.searching.cluster.join_address import AUTO, check_join_address, knock
 from elsa_tune.searching.cluster.nodes import check_nodes, nodes_that_train
+from elsa_tune.searching.output import say
 from elsa_tune.training.machine import usable_cores
 
 
@@ -36,6 +37,8 @@ class RaySession:
 _OTHER_VERSIONS = re.compile(
     r"Version mismatch:.*?Ray: (\S+)\s+Python: (\S+).*?Ray: (\S+)\s+Python: (\S+)", re.DOTALL
 )
+# What Ray says where its processes took too long to start.
+_TIMED_OUT = "timed out during startup"
 # Where `ray_session` has Ray open: the searches of one command share it.
 _open_at: set[str | None] = set()
 # Held by the thread that has Ray open. Its own searches may share that Ray; another thread's would
@@ -210,12 +213,15 @@ def _start_ray(address: str | None) -> None:
                 settings |= {"num_cpus": usable_cores(), "include_dashboard": False}
             elif address != AUTO:
                 knock(address)
-            ray.init(address=address or "local", **settings)
+            _init_ray(address or "local", settings)
     except Exception as error:  # Ray raises plain ones too, where its raylet dies while it starts
         if not ray.is_initialized():  # else another thread of the program started it meanwhile
             ray.shutdown()
         if address is None:
-            raise RunError(f"Ray does not start on this machine: {error}") from error
+            remedy = ""
+            if _TIMED_OUT in str(error):
+                remedy = "; this machine may be too busy: try again when it has less to do"
+            raise RunError(f"Ray does not start on this machine: {error}{remedy}") from error
         if found := _OTHER_VERSIONS.search(str(error)):
             raise UsageError(
                 f"the cluster at `address` {address} runs Ray {found[1]} on Python {found[2]}, and "
@@ -228,6 +234,23 @@ def _start_ray(address: str | None) -> None:
             f"no Ray cluster answers at `address` {address}: {error}; start one with `ray start "
             "--head`, or give `address` none to run on this machine"
         ) from error
+
+
+def _init_ray(address: str, settings: dict[str, Any]) -> None:
+    """Have Ray start or join, once more where it took too long: it waits half a minute, no longer.
+
+    Raises what Ray does.
+    """
+    import ray
+
+    try:
+        ray.init(address=address, **settings)
+    except Exception as error:
+        if _TIMED_OUT not in str(error) or ray.is_initialized():
+            raise
+        say("Ray has not started in time, as on a busy machine; trying once more")
+        ray.shutdown()
+        ray.init(address=address, **settings)
 
 
 def _capacity() -> Capacity:
