@@ -39,7 +39,7 @@ from rules import RULES, chart, markdown
 
 from elsa_tune.analysis.answer_json import answer_object
 from elsa_tune.analysis.answers import answer_rows
-from elsa_tune.analysis.statistics.intervals import interval_of_mean
+from elsa_tune.analysis.statistics.intervals import interval_of, spread_of_printed_mean
 from elsa_tune.analysis.statistics.resampling import RESAMPLES, resample, score
 from elsa_tune.errors import ElsaTuneError
 from elsa_tune.report.figures import draw
@@ -241,7 +241,10 @@ def rule_results(task: Task, chosen: Mapping[int, Choice]) -> dict[str, Any]:
         qualities = [task.quality(trial) for trial in runs]
         mean = statistics.fmean(qualities)
         std = statistics.stdev(qualities) if len(runs) > 1 else None
-        spread = None if not std else interval_of_mean(mean, std, len(runs), Policy().ends)
+        spread = None
+        if std:
+            of_mean = spread_of_printed_mean(std, len(runs), 0.0)
+            spread = interval_of(mean, None, seeds=[of_mean], ends=Policy().ends)
         depths.append(
             {
                 "frozen_layers": depth,
