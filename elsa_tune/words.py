@@ -3,7 +3,6 @@
 from collections.abc import Collection, Container, Iterable, Sequence
 
 from elsa_tune.specs.adapt.candidate import Candidate
-from elsa_tune.specs.adapt.candidates import is_depth
 from elsa_tune.specs.border import Border
 from elsa_tune.specs.task import Metric
 
@@ -154,7 +153,7 @@ def ordinal(number: int) -> str:
 
 def kind_text(candidates: Collection[Candidate], count: int | None = None) -> str:
     """Write `depth`, or `way` where not all candidates are depths; with a count `7 ways`."""
-    kind = "depth" if all(map(is_depth, candidates)) else "way"
+    kind = "depth" if all(candidate.is_depth for candidate in candidates) else "way"
     if count is None:
         return kind
     return f"{count:,} {kind}" if count == 1 else f"{count:,} {kind}s"
@@ -210,7 +209,7 @@ def number_of(candidate: Candidate, layers: int) -> int | None:
 
     None where another method adapts the model, and where a depth is only drawn beside the curve.
     """
-    if not candidate.is_tested or not is_depth(candidate):
+    if not candidate.is_tested or not candidate.is_depth:
         return None
     return candidate.fine_tuned_layers(layers)
 

@@ -1,7 +1,6 @@
 """A second method of adaptation, as another package would bring it: biases and head.
 
-It is BitFit (Ben Zaken et al. 2022). Both halves are registered where the candidate is defined, so
-that a worker that is given one has both.
+It is BitFit (Ben Zaken et al. 2022), with both halves in one file.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ from transformers import PreTrainedModel
 
 from elsa_tune.specs.adapt import candidates
 from elsa_tune.specs.adapt.candidate import Candidate
-from elsa_tune.training.adapt import methods
 from elsa_tune.training.adapt.method import Method
 from elsa_tune.training.adapt.trainable import Trainable, train_only
 from elsa_tune.training.model.parts import divide
@@ -26,6 +24,7 @@ class Biases(Candidate):
     """Every bias and the head train."""
 
     method: ClassVar[str] = "biases"
+    trains_by: ClassVar[str] = "tests.biases:METHOD"
     key: ClassVar[str] = "Bbiases"
     label: ClassVar[str] = "biases"
     rank: ClassVar[float] = 100.0
@@ -62,4 +61,4 @@ class TrainBiases(Method[Biases]):
         return train_only(model, biases.union(divide(model).head))
 
 
-methods.register(Biases.method, TrainBiases())
+METHOD = TrainBiases()

@@ -1,6 +1,6 @@
 """A method that adds parameters, as another package would bring it: LoRA on query and value.
 
-Hu et al. 2022. Both halves and their registration; nothing else of elsa-tune knows of it.
+Hu et al. 2022. Both halves; nothing else of elsa-tune knows of it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from elsa_tune.errors import SpaceError
 from elsa_tune.specs.adapt import candidates
 from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.rate_space import RateRange
-from elsa_tune.training.adapt import methods
 from elsa_tune.training.adapt.method import Method
 from elsa_tune.training.adapt.trainable import Trainable, train_only
 from elsa_tune.training.model.parts import divide, layer_list
@@ -35,6 +34,7 @@ class LowRank(Candidate):
     """Two narrow matrices beside each projection to query and value train, and the head."""
 
     method: ClassVar[str] = "low_rank"
+    trains_by: ClassVar[str] = "tests.low_rank:METHOD"
     example: ClassVar[str] = "low8"
     packages: ClassVar[tuple[str, ...]] = ("numpy",)  # as if it took that alone
     has_adapter: ClassVar[bool] = True
@@ -186,4 +186,4 @@ def _of_layer(layer: nn.Module) -> Iterator[nn.Module]:
             yield module
 
 
-methods.register(LowRank.method, AddLowRank())
+METHOD = AddLowRank()

@@ -16,11 +16,9 @@ from elsa_tune.specs.task import Metric, TaskKind
 def registered(name: str) -> Iterator[Any]:
     """Import a module that registers something; forget all of it afterwards."""
     from elsa_tune.tasks.types import registry
-    from elsa_tune.training.adapt import methods
 
     registries: list[dict[Any, Any]] = [
         candidates._METHODS,
-        methods._METHODS,
         TaskKind.known,
         Metric.known,
         registry._TYPES,

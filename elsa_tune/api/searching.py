@@ -81,15 +81,15 @@ def search(
     drop_contradictions, merge_labels, missing_labels: of given rows, as in a task file.
 
     name: by default model, task and time. space: a shipped one or a file, by default `joint`.
-    methods: what is compared, of `freeze` (the space's depths), `head`, `lora`, `lora_last` and
-    `bitfit`. trials: exploring trials in all. seeds: measuring trials per depth. train_size: a
-    subset of the training rows. max_time: `90s`, `30m` or `2h`, a number of seconds, or a
-    timedelta; then the search ends with what is done, as at so many `gpu_hours`, counted
-    while trials hold GPUs, in every session. max_workers: trials at once. until: `certified`, in a
-    hunt.
-    checkpoint: how often a running trial's state is saved: `never`, a time, or `auto`. artifacts:
-    a folder or URL that keeps a copy of the record, from where the search is fetched where this
-    machine has none of its name. hung_after: when a trial without news is begun again: likewise.
+    methods: what is compared, of `freeze` (the space's depths), `head`, `lora`, `lora_last`,
+    `bitfit` and what an installed package brings. trials: exploring trials in all. seeds: measuring
+    trials per depth. train_size: a subset of the training rows. max_time: `90s`, `30m` or `2h`, a
+    number of seconds, or a timedelta; then the search ends with what is done, as at so many
+    `gpu_hours`, counted while trials hold GPUs, in every session. max_workers: trials at once.
+    until: `certified`, in a hunt.
+    checkpoint: how often a running trial's state is saved: `never`, a time, or `auto`. hung_after:
+    when a trial without news is begun again: likewise. artifacts: a folder or URL that keeps a copy
+    of the record, from where the search is fetched where this machine has none of its name.
     max_failures: how many trials may fail. The others are the command's. fields: of the space, as
     `epochs=6` or `depths=[0, 3]`.
 

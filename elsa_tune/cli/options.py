@@ -75,7 +75,7 @@ SEARCH_OPTIONS = {
         rich_help_panel=HOW,
         metavar="NAMES",
         help="What to compare, with commas: freeze (the space's depths), head, lora, lora_last, "
-        "bitfit. `--space ways` compares them all.",
+        "bitfit, or what an installed package brings. `--space ways` compares all of the former.",
     ),
     "settings": typer.Option(
         "--set",

@@ -17,7 +17,6 @@ from elsa_tune.analysis.wording.tables import answer_markdown
 from elsa_tune.errors import NoAnswerError, UsageError, shortlist
 from elsa_tune.exporting.asked_way import asked_way, ways_text
 from elsa_tune.specs.adapt.candidate import Candidate
-from elsa_tune.specs.adapt.candidates import is_depth
 from elsa_tune.specs.model import ModelSource, ModelSpec
 from elsa_tune.specs.task import DataSetSource, Metric, TaskSpec
 from elsa_tune.tasks.types.registry import type_of
@@ -187,7 +186,7 @@ def _with_layers(answer: Answer, layers: int) -> CurvePoint:
     """Return the measured point of a depth with so many fine-tuned layers. Raises UsageError."""
     numbers: dict[int, CurvePoint] = {}
     for point in _exportable(answer.measured):
-        if point.fine_tuned_layers is not None and is_depth(point.candidate):
+        if point.fine_tuned_layers is not None and point.candidate.is_depth:
             numbers[point.fine_tuned_layers] = point
     if layers not in numbers:
         raise UsageError(
@@ -208,7 +207,7 @@ def _recommended(answer: Answer, curves: Sequence[FreezeCurve]) -> tuple[CurvePo
 def _why_nothing(answer: Answer, curves: Sequence[FreezeCurve]) -> str:
     """Say why an answer recommends nothing, and how to export something anyway."""
     ways = list(_measured_ways([answer, *curves]))
-    if all(is_depth(way) for way in ways):
+    if all(way.is_depth for way in ways):
         return f"{answer.sentence} To export a depth anyway, give `layers` K"
     why = answer.sentence
     if answer.reason is Reason.NO_FROZEN_DEPTH:  # the answer knows no other ways
@@ -265,7 +264,7 @@ def model_card(
 
 # {name}
 
-Fine-tuned{" layers" if is_depth(candidate) else ""}: {choice.in_words}.
+Fine-tuned{" layers" if candidate.is_depth else ""}: {choice.in_words}.
 {_kept(choice, metric)}{choice.judged(quality)}
 
 ## Use
@@ -313,7 +312,7 @@ def _kept(choice: Choice, metric: str) -> str:
     if point.retention is None:
         return ""
     who_kept = "In the search this way kept"
-    if is_depth(point.candidate):
+    if point.candidate.is_depth:
         who_kept = "At this depth the search kept"
     if choice.measured_on is not None:
         who_kept += f", on {choice.measured_on:,} training rows,"
@@ -327,7 +326,7 @@ def _tag(candidate: Candidate) -> str:
     """Return how the hub finds models that were adapted alike."""
     return (
         f"frozen-layers:{candidate.label}"
-        if is_depth(candidate)
+        if candidate.is_depth
         else f"adaptation:{candidate.label}"
     )
 

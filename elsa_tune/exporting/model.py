@@ -58,7 +58,7 @@ from elsa_tune.training.loop import train
 from elsa_tune.training.machine import precision_here
 from elsa_tune.training.model.encoder import quiet
 from elsa_tune.visible import visible
-from elsa_tune.words import candidates_text, duration, points, rate_text
+from elsa_tune.words import candidates_text, duration, metric_text, points, rate_text
 
 ABOUT = "elsa-tune.json"
 # Seconds that a trained model waits for room on a disk, and between two tries.
@@ -103,7 +103,7 @@ def export(request: ExportRequest, say: Say) -> float:
         try:
             predictions = saved.predict(out, to_check.texts)
             scores = task_scores(spec.task, predictions, to_check.labels)
-            parts = [f"{name} {points(value)}" for name, value in scores.items()]
+            parts = [f"{metric_text(name)} {points(value)}" for name, value in scores.items()]
             say(f"On the {len(to_check):,} rows of {request.check}: {', '.join(parts)}.")
         except Exception as error:  # of memory, transformers or the machine
             failed.append(f"{request.check} was not scored ({first_line(error)})")
@@ -433,7 +433,7 @@ def train_final(
     try:
         for result in train(trial, data, keep=keep, on_step=on_step):
             record.report(trial.key, dataclasses.asdict(result), {})
-            metric = trial.task.metric.value
+            metric = metric_text(trial.task.metric.value)
             quality = points(result.quality)
             say(f"epoch {result.epoch:g} of {epochs}: {metric} {quality}")
         predictions = np.asarray(result.predictions)

@@ -24,7 +24,6 @@ from elsa_tune.results.columns import (
 )
 from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.adapt.candidates import (
-    is_depth,
     method_name,
     read_candidate,
     read_way,
@@ -269,7 +268,7 @@ def _with_method(told: Candidate | None, method: str | None, layers: object) -> 
         if is_freezing:
             raise ValueError(f"method is '{method}', and frozen_layers does not say how many")
         return read_way(method, known_layers)
-    if is_freezing and is_depth(told):
+    if is_freezing and told.is_depth:
         return told
     names = [method_name(told.method), *map(method_name, told.method_names(known_layers))]
     way = read_way(method, known_layers)

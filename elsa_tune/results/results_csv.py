@@ -27,7 +27,7 @@ from elsa_tune.results.columns import (
     read_mapping,
 )
 from elsa_tune.specs.adapt.candidate import Candidate
-from elsa_tune.specs.adapt.candidates import DEPTH_FIELDS, candidate_fields, is_depth
+from elsa_tune.specs.adapt.candidates import DEPTH_FIELDS, candidate_fields
 from elsa_tune.specs.adapt.named_way import NamedWay
 from elsa_tune.specs.looks_text import looks_text
 from elsa_tune.specs.policy import changed_fields
@@ -497,7 +497,7 @@ def _values_of(row: ResultRow) -> dict[str, object]:
 
 def _column_of(candidate: Candidate) -> str | None:
     """Return the column that has a candidate's label; None for a depth, which has its own."""
-    if is_depth(candidate):
+    if candidate.is_depth:
         return None
     if isinstance(candidate, NamedWay):
         return METHOD

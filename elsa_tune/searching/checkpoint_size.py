@@ -1,6 +1,5 @@
 """How large the checkpoints of a search's trials become, for whoever is about to start it."""
 
-from elsa_tune.specs.adapt.candidates import is_depth
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.words import candidates_text, duration
 
@@ -27,7 +26,7 @@ def _sizes_text(spec: SearchSpec) -> str:
     """Return what the least and the most frozen depth's take; "" where the search has none."""
     from elsa_tune.training.progress import predicted_bytes
 
-    depths = [candidate for candidate in spec.candidates if is_depth(candidate)]
+    depths = [candidate for candidate in spec.candidates if candidate.is_depth]
     depths.sort(key=lambda candidate: candidate.rank)
     parts = []
     for candidate in dict.fromkeys(depths[:1] + depths[-1:]):

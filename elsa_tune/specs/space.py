@@ -1,7 +1,7 @@
 """A search space as a YAML file, checked before a model or task is known."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -16,15 +16,17 @@ from pydantic import (
     model_validator,
 )
 
-from elsa_tune.errors import SpaceError, UnknownNameError, quoted
+from elsa_tune.errors import SpaceError, UnknownNameError, nearest, quoted
 from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.adapt.candidates import (
     REFERENCE,
     default_candidates,
-    depths_label,
+    method_names,
+    method_of_name,
     read_candidate,
 )
-from elsa_tune.specs.adapt.ways import LoraSettings, MethodName, other_ways
+from elsa_tune.specs.adapt.freeze import FreezeDepth
+from elsa_tune.specs.adapt.lora import Lora, LoraSettings
 from elsa_tune.specs.bounds import Bounds, FewCount, Seed
 from elsa_tune.specs.checked import problems, read_yaml, read_yaml_file
 from elsa_tune.specs.rate_space import RateList, RateRange, RateSpace, check_few
@@ -96,16 +98,19 @@ def _listed(value: Any) -> Any:
 
 
 def _check_method(name: Any) -> None:
-    """Raise ValueError for a way that `depths` name instead, as all of other packages' are."""
-    allowed = [method.value for method in MethodName]
-    if not isinstance(name, str) or name in allowed:
+    """Raise ValueError for what is no method's name."""
+    if isinstance(name, str) and method_of_name(name) is not None:
         return
-    label = depths_label(name)
-    if label is not None:
-        raise ValueError(
-            f"must be one of {', '.join(allowed)}, not {quoted(name)}, which is named in depths: "
-            f"depths=[0,{label}]"
-        )
+    known = method_names()
+    hint = ""
+    try:
+        label = read_candidate(name).label
+        hint = f", which is named in depths: depths=[0,{label}]"
+    except SpaceError:
+        near = nearest(str(name), known)
+        if near:
+            hint = f": did you mean '{near}'?"
+    raise ValueError(f"must be one of {', '.join(known)}, not {quoted(name)}{hint}")
 
 
 class Space(BaseModel):
@@ -121,7 +126,7 @@ class Space(BaseModel):
         Literal["half", "all"] | list[int | str], BeforeValidator(_readable_depths)
     ] = "half"
     # Which ways are compared: `freeze` means the depths, which a comparison may do without.
-    methods: Annotated[list[MethodName], BeforeValidator(_listed)] = [MethodName.FREEZE]
+    methods: Annotated[list[str], BeforeValidator(_listed)] = [FreezeDepth.method]
     lora: LoraSettings = LoraSettings()  # how LoRA adapts, where `methods` names it
     learning_rate: Annotated[
         RateSpace | Literal["from_full_model"], BeforeValidator(_readable_rates)
@@ -177,10 +182,20 @@ class Space(BaseModel):
         Raises SpaceError for what such a model has not.
         """
         different: set[Candidate] = {REFERENCE}
-        if MethodName.FREEZE in self.methods:
+        if FreezeDepth.method in self.methods:
             different = set(self._depths_for(layers))
-        different.update(other_ways(self.methods, self.lora, layers))
+        different.update(self._other_ways(layers))
         return tuple(sorted(different))
+
+    def _other_ways(self, layers: int) -> Iterator[Candidate]:
+        """Yield what `methods` name beside the depths."""
+        settings = {Lora.method: self.lora}
+        for name in self.methods:
+            method = method_of_name(name)
+            assert method is not None  # `_check_method` saw to it
+            if name != FreezeDepth.method:
+                way = method.named(name, layers, settings.get(method.method))
+                yield way.check(layers)
 
     def _depths_for(self, layers: int) -> tuple[Candidate, ...]:
         if self.depths == "half":

@@ -13,7 +13,7 @@ from pydantic import PlainValidator, TypeAdapter
 
 from elsa_tune.errors import SpaceError, UnknownMethodError, quoted
 from elsa_tune.specs.adapt.candidate import Candidate
-from elsa_tune.specs.adapt.candidates import is_depth, recorded_candidate
+from elsa_tune.specs.adapt.candidates import recorded_candidate
 from elsa_tune.specs.checked import problems
 from elsa_tune.specs.comparison import Comparison
 from elsa_tune.specs.looks_text import exact_text, looks_text, read_looks
@@ -142,7 +142,7 @@ def param_texts(params: TrialFacts | UnreadParams) -> dict[str, str]:
         if name == "candidate":
             of_candidate = _flat(params)
             values.update(of_candidate)
-            if not is_depth(params.candidate):
+            if not params.candidate.is_depth:
                 values[_METHOD] = params.candidate.label
         else:
             values[name] = getattr(params, name)

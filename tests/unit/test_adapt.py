@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
-import sys
-import types
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -44,14 +42,16 @@ class TrainLayer(Method[Candidate]):
         return train_only(model, {*parts.layers[2], *parts.head})
 
 
+TRAIN_LAYER = TrainLayer()
+
+
 @pytest.fixture(scope="module", autouse=True)
 def candidates() -> Iterator[dict[str, Candidate]]:
-    """Of two methods that another package registers, the second without a candidate's half."""
+    """Of two methods that another package brings."""
     with registered("tests.biases") as biases:
-        layer_alone = type("LayerAlone", (biases.Biases,), {"method": "layer alone"})
-        methods.register("layer alone", TrainLayer())
-        unknown = type("Unknown", (biases.Biases,), {"method": "magic"})
-        yield {"biases": biases.Biases(), "one layer": layer_alone(), "unknown": unknown()}
+        fields = {"method": "layer alone", "trains_by": f"{__name__}:TRAIN_LAYER"}
+        layer_alone = type("LayerAlone", (biases.Biases,), fields)
+        yield {"biases": biases.Biases(), "one layer": layer_alone()}
 
 
 @pytest.fixture(params=["bert", "distilbert", "modernbert"])
@@ -194,18 +194,21 @@ def test_the_first_trained_layers_of_a_search_are_known_as_far_as_its_methods_sa
     assert methods.first_trained_layers(depths, LAYERS) == [3]
 
 
-def test_a_method_that_ships_is_found_in_the_file_of_its_name(
-    candidates: dict[str, Candidate], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("trains_by", "why"),
+    [
+        ("", "is ''"),
+        ("no_such_package:METHOD", "No module named 'no_such_package'"),
+        ("elsa_tune.training.adapt.bitfit:OTHER", "has no attribute 'OTHER'"),
+        ("elsa_tune.training.adapt.bitfit:TrainBiases", "which is no Method"),
+    ],
+)
+def test_a_candidate_that_nothing_trains_says_what_its_class_lacks(
+    candidates: dict[str, Candidate], trains_by: str, why: str
 ) -> None:
-    file = types.ModuleType("elsa_tune.training.adapt.magic")
-    monkeypatch.setitem(sys.modules, file.__name__, file)
-    file.METHOD = TrainLayer()  # type: ignore[attr-defined]
-    monkeypatch.setattr(methods, "_METHODS", {})
-    with_hint = [FreezeDepth.of(3), candidates["unknown"]]
-    assert methods.first_trained_layers(with_hint, LAYERS) == [3]
-    assert set(methods._METHODS) == {"freeze", "magic"}
-
-
-def test_a_method_that_nobody_registered_is_named(candidates: dict[str, Candidate]) -> None:
-    with pytest.raises(SpaceError, match="nothing here trains by the method 'magic'"):
-        methods.first_trained_layers([candidates["unknown"]], LAYERS)
+    fields = {"method": "magic", "trains_by": trains_by}
+    magic = type("Magic", (type(candidates["biases"]),), fields)
+    with pytest.raises(SpaceError, match="nothing here trains by the method 'magic'") as caught:
+        methods.first_trained_layers([magic()], LAYERS)
+    assert why in str(caught.value)
+    assert str(caught.value).endswith("; name a Method there, as module:NAME")

@@ -265,6 +265,16 @@ def test_a_depth_that_is_asked_for_and_a_file_to_check(paths: SearchPaths) -> No
         exported(paths, "other", layers=5)
 
 
+def test_metrics_are_printed_in_words(paths: SearchPaths, tmp_path: Path) -> None:
+    written = (tmp_path / "task.yaml").read_text()
+    task = tmp_path / "macro.yaml"
+    task.write_text(written.replace("metric: accuracy", "metric: f1_macro"))
+    macro = made_up_search(tmp_path, str(tmp_path / "model"), str(task), name="macro")
+    said = exported(macro, "macro", check=tmp_path / "dev.csv").said
+    assert [line for line in said if line.startswith("epoch 1 of 2: macro F1 ")]
+    assert "macro F1 " in said[-3] and "f1_macro" not in said[-3]
+
+
 def test_all_rows_where_the_search_used_a_subset(paths: SearchPaths, tmp_path: Path) -> None:
     spec = load_specification(paths)
     small = made_up_search(

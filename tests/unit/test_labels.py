@@ -69,5 +69,6 @@ def test_a_method_shows_a_label_that_it_reads(biases: type[Candidate]) -> None:
 
 
 def test_no_method_takes_the_name_of_one_that_ships(biases: type[Candidate]) -> None:
-    with pytest.raises(ValueError, match="'lora' ships with elsa-tune; give yours another name"):
-        register(of_label(biases, "mine", example="mine", name="lora"))
+    for name in ("lora", "lora_last", "head"):
+        with pytest.raises(ValueError, match=f"the name '{name}' is that of the method"):
+            register(of_label(biases, "mine", example="mine", name=name))

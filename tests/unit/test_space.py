@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from elsa_tune.errors import SpaceError, UnknownNameError
+from elsa_tune.specs.adapt.candidates import REFERENCE
 from elsa_tune.specs.rate_space import RateList, RateRange
 from elsa_tune.specs.space import load_space, shipped_spaces
 from elsa_tune.specs.trial import Selection
@@ -151,13 +152,15 @@ def test_a_depth_above_the_model_is_refused() -> None:
         load_space("joint", ["depths=[0, 11]"]).candidates_for(6)
 
 
-def test_a_way_of_another_package_is_named_in_depths_and_not_as_a_method() -> None:
-    with registered("tests.low_rank"):
-        for name in ("low8", "low_rank"):
-            with pytest.raises(SpaceError, match=rf"not '{name}', which .* depths=\[0,low8\]"):
-                load_space("joint", [f"methods=[freeze,{name}]"])
-    with pytest.raises(SpaceError, match=r"bitfit, not 'low8'$"):
-        load_space("joint", ["methods=[freeze,low8]"])
+def test_a_way_of_another_package_is_named_as_a_method_or_in_depths() -> None:
+    with registered("tests.low_rank") as low_rank:
+        space = load_space("joint", ["methods=low_rank"])
+        assert space.candidates_for(6) == (REFERENCE, low_rank.LowRank(8))
+        with pytest.raises(SpaceError, match=r"low_rank, not 'low8', which .* depths=\[0,low8\]"):
+            load_space("joint", ["methods=[freeze,low8]"])
+    for name in ("low8", "low_rank"):
+        with pytest.raises(SpaceError, match=rf"bitfit, not '{name}'"):
+            load_space("joint", [f"methods=[freeze,{name}]"])
 
 
 def test_an_unknown_space_names_the_nearest() -> None:

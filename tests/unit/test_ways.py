@@ -66,9 +66,10 @@ def test_lora_is_set_by_pefts_names(setting: str, expected: Lora) -> None:
     assert expected in space.candidates_for(12)
 
 
-def test_a_model_of_one_layer_has_no_last_ones() -> None:
-    with pytest.raises(SpaceError, match="adapts some of a model's layers, and this one has 1"):
-        labels("methods=lora_last", layers=1)
+def test_the_last_of_a_single_layer_is_all_of_them() -> None:
+    assert labels("methods=lora_last", layers=1) == ["0", "lora"]
+    with pytest.raises(SpaceError, match=r"lora\.last is 2, but this model has 1"):
+        labels("methods=lora_last", "lora.last=2", layers=1)
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,6 @@ from elsa_tune.analysis.statistics.intervals import SAME_QUALITY
 from elsa_tune.analysis.statistics.learning import Learnt
 from elsa_tune.analysis.wording.comparison import comparison_lines
 from elsa_tune.specs.adapt.candidate import Candidate
-from elsa_tune.specs.adapt.candidates import is_depth
 from elsa_tune.specs.cost import Cost, Latencies
 
 # Where other methods stand in the order: the full model is 0, N frozen layers are -N.
@@ -151,7 +150,7 @@ def _cheapest_first(way: Way) -> _Order:
     full model at the end. Labels decide only where all of that is equal.
     """
     candidate = way.candidate
-    trained = -candidate.rank if is_depth(candidate) else _BETWEEN_DEPTHS_AND_FULL
+    trained = -candidate.rank if candidate.is_depth else _BETWEEN_DEPTHS_AND_FULL
     minus_quality = -_quality(way)
     if way.cost is None:
         return _Order(

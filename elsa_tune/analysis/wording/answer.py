@@ -10,7 +10,7 @@ from elsa_tune.analysis.statistics.intervals import SAME_QUALITY
 from elsa_tune.analysis.statistics.learning import Learnt
 from elsa_tune.analysis.warning import AnswerWarning, WarningCode
 from elsa_tune.specs.adapt.candidate import Candidate
-from elsa_tune.specs.adapt.candidates import default_candidates, is_depth
+from elsa_tune.specs.adapt.candidates import default_candidates
 from elsa_tune.specs.border import Border
 from elsa_tune.specs.task import guess_words
 from elsa_tune.words import (
@@ -76,7 +76,7 @@ def _raw_sentence(answer: Answer, raw: CurvePoint, full: CurvePoint) -> str:
 
 def cheaper_text(answer: Answer) -> str:
     """Return what was measured beside the full model: `depth with frozen layers`."""
-    others = [point for point in answer.measured if not is_depth(point.candidate)]
+    others = [point for point in answer.measured if not point.candidate.is_depth]
     return "candidate that costs less" if others else "depth with frozen layers"
 
 

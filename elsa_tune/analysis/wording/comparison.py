@@ -37,7 +37,6 @@ from elsa_tune.analysis.wording.ways import (
 )
 from elsa_tune.analysis.wording.would_certify import gain_need_text, would_certify_text
 from elsa_tune.specs.adapt.candidate import Candidate
-from elsa_tune.specs.adapt.candidates import is_depth
 from elsa_tune.specs.cost import Cost
 from elsa_tune.words import (
     capitalized,
@@ -151,7 +150,7 @@ def _done(way: Way, layers: int) -> str:
     """Write what is done to the model: `Fine-tune the last 3 of 6 layers`, `Train LoRA of ...`."""
     if way.candidate.is_reference and not layers:
         return "Fine-tune all layers"
-    if is_depth(way.candidate):
+    if way.candidate.is_depth:
         verb = "Train" if way.point.fine_tuned_layers == 0 else "Fine-tune"
         return f"{verb} {last_of_text(way.candidate, layers)}"
     doing, _, what = way.candidate.doing(layers).partition(" ")

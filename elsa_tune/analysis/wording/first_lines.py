@@ -25,7 +25,6 @@ from elsa_tune.analysis.wording.certainty import (
     seeds_for_another_search,
     why_not_certified,
 )
-from elsa_tune.specs.adapt.candidates import is_depth
 from elsa_tune.specs.trial import PROBE_FEATURES
 from elsa_tune.words import (
     capitalized,
@@ -249,7 +248,7 @@ def _sure_of_full_model(answer: Answer) -> str:
     if smaller:
         others = either_text(smaller, answer.layers)
         return f"not certain that all are needed: {others} cannot be ruled out at 95 %."
-    if any(not is_depth(point.candidate) for point in answer.measured):
+    if any(not point.candidate.is_depth for point in answer.measured):
         return "at 95 % everything cheaper that was measured misses the target."
     return "at 95 % every smaller measured number of layers misses the target."
 

@@ -37,7 +37,6 @@ from elsa_tune.searching.inputs import (
 )
 from elsa_tune.searching.output import say
 from elsa_tune.searching.request import Request, read_requests
-from elsa_tune.specs.adapt.candidates import is_depth
 from elsa_tune.specs.trial import EvaluationResult, Phase, TrialSpec, trial_quality
 from elsa_tune.tasks.draft import Columns
 from elsa_tune.tasks.task_file import has_columns, is_table
@@ -264,7 +263,7 @@ def _print_plan(request: Request, *, probe: bool) -> None:
     trial_steps = steps_per_trial(spec)
     most_steps = trial_steps * most_trials
     candidates = ", ".join(candidate.label for candidate in spec.candidates)
-    if all(is_depth(candidate) for candidate in spec.candidates):
+    if all(candidate.is_depth for candidate in spec.candidates):
         candidates += " frozen layers"
     lines = {
         "model": f"{spec.model.name} ({spec.layers} layers)",
@@ -402,7 +401,10 @@ def trial(
     frozen_layers: Annotated[
         str,
         typer.Option(
-            help="N: 0 (nothing frozen) .. L; or `embeddings`, `bitfit`, `lora`, `lora-last3`."
+            "--frozen-layers",
+            "--way",
+            help="N: 0 (nothing frozen) .. L; or another way: `embeddings`, `bitfit`, `lora`, "
+            "`lora-last3`.",
         ),
     ] = "0",
     seed: Annotated[int, typer.Option(min=0, help="Seed of everything random.")] = 1,

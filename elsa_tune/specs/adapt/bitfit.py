@@ -18,6 +18,7 @@ class BitFit(Candidate):
     """
 
     method: ClassVar[str] = "bitfit"
+    trains_by: ClassVar[str] = "elsa_tune.training.adapt.bitfit:METHOD"
     key: ClassVar[str] = "bitfit"
     label: ClassVar[str] = "bitfit"
     # Behind every depth, and far from LoRA.

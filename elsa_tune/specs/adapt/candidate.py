@@ -1,7 +1,7 @@
 """A candidate: one way to adapt a model, which a search compares with the full model.
 
 A method of adaptation is a subclass of `Candidate` in a file of this folder, registered in
-`candidates.py`, and a module of its name in `training/adapt/`, which applies it to a model.
+`candidates.py`, and the `Method` in `training/adapt/` that it names, which applies it to a model.
 Planning, record, analysis and report know what this class declares, and nothing else.
 """
 
@@ -18,8 +18,10 @@ class Candidate(ABC):
 
     __slots__ = ()
 
-    # The method's name, and that of its module in `training/adapt/`; others see `method_names`.
+    # The method's name in records; users see `method_names`.
     method: ClassVar[str]
+    # The `Method` that applies it to a model, as `module:NAME`; "" for what nobody here trains.
+    trains_by: ClassVar[str] = ""
     # A label as a message may show it, beside those of other methods; "": the method's name.
     example: ClassVar[str] = ""
     # What the method takes beside elsa-tune, as pip calls it: recorded, and the same on all nodes.
@@ -54,6 +56,11 @@ class Candidate(ABC):
     @property
     def is_reference(self) -> bool:
         """Whether it is the full model, with which every other candidate is compared."""
+        return False
+
+    @property
+    def is_depth(self) -> bool:
+        """Whether it is a freeze depth, so that a number of frozen layers tells all of it."""
         return False
 
     @property
@@ -100,13 +107,33 @@ class Candidate(ABC):
         """The Python call that adapts a user's own model so, "" where there is none."""
         return ""
 
-    def method_names(self, layers: int | None) -> tuple[str, ...]:
-        """Return how spaces' `methods`, tables and users name it by its method.
+    @classmethod
+    def names(cls) -> tuple[str, ...]:
+        """Return how spaces' `methods`, tables and users name the method.
 
-        One method may have several names, for several kinds of candidates: FreezeDepth has `freeze`
-        and `head`. layers: of the model, None where they are not known.
+        It may have several names, for several kinds of candidates: FreezeDepth has `freeze` and
+        `head`.
         """
-        return (self.method,)
+        return (cls.method,)
+
+    def method_names(self, layers: int | None) -> tuple[str, ...]:
+        """Return which of these names name this candidate.
+
+        layers: of the model, None where they are not known.
+        """
+        return self.names()
+
+    @classmethod
+    def named(cls, name: str, layers: int, settings: Any = None) -> "Candidate":
+        """Return what one of these names adds to a comparison, for a model with L layers.
+
+        By default the candidate of the method's `example`. settings: the value of the space's field
+        that is called as the method is (`lora`), None where there is no such field. Raises
+        SpaceError for what such a model has not.
+        """
+        candidate = cls.read(cls.example or cls.method)
+        assert candidate is not None  # `register` saw to it
+        return candidate
 
     @abstractmethod
     def fine_tuned_layers(self, layers: int) -> int | None:

@@ -1,6 +1,5 @@
 """The methods of adaptation that a search can compare, and how their candidates are read."""
 
-import contextlib
 import re
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
@@ -58,10 +57,14 @@ def register(method: type[Candidate]) -> type[Candidate]:
 
 
 def _check_name(method: type[Candidate]) -> None:
-    if any(method.method == shipped.method for shipped in _SHIPPED):
-        raise ValueError(
-            f"the method '{method.method}' ships with elsa-tune; give yours another name"
-        )
+    for other in _METHODS.values():
+        taken = {other.method, *other.names()} & {method.method, *method.names()}
+        is_itself = other.method == method.method and other not in _SHIPPED
+        if taken and not is_itself:
+            raise ValueError(
+                f"the name '{min(taken)}' is that of the method '{other.method}'; give yours "
+                "another name"
+            )
 
 
 def _check_labels(method: type[Candidate]) -> None:
@@ -94,6 +97,22 @@ def _reads(method: type[Candidate], label: str) -> bool:
         return method.read(label) is not None
     except SpaceError:
         return True
+
+
+def method_names() -> list[str]:
+    """Return what a space's `methods` may name, as far as the methods are loaded."""
+    names: list[str] = []
+    for method in _METHODS.values():
+        names.extend(method.names())
+    return names
+
+
+def method_of_name(name: str) -> type[Candidate] | None:
+    """Return the method that a space's `methods` name so, None where there is none."""
+    for method in _methods():
+        if name in method.names():
+            return method
+    return None
 
 
 def method_packages() -> list[str]:
@@ -137,20 +156,6 @@ def read_candidate(given: int | str, *, field: str = "frozen_layers") -> Candida
     allowed = ", ".join(examples)
     shown = quoted(str(given))
     raise SpaceError(f"{field} is {shown}; it must be a whole number or {allowed}")
-
-
-def depths_label(name: str) -> str | None:
-    """Return how a space's `depths` name a way, or one of the method of this name; None for no way.
-
-    name: a label, such as `lora-last3`, or a method's name.
-    """
-    text = name.strip().lower()
-    with contextlib.suppress(SpaceError):
-        return read_candidate(text).label
-    method = _METHODS.get(text)
-    if method is None:
-        return None
-    return _label_of(method)
 
 
 def _read(label: str) -> Candidate | None:
@@ -249,7 +254,7 @@ def candidate_fields(candidate: Candidate) -> dict[str, Any]:
     fields: dict[str, Any] = {}
     for name in DEPTH_FIELDS:
         fields[name] = recorded.get(name)
-    if not is_depth(candidate):
+    if not candidate.is_depth:
         fields["candidate"] = candidate.key
         fields["label"] = candidate.label
     return fields
@@ -264,9 +269,3 @@ def told_candidate(fields: Mapping[str, Any]) -> Candidate:
     if key.startswith(KEY_PREFIX):
         return NamedWay(label)
     return read_candidate(label)
-
-
-def is_depth(candidate: Candidate) -> bool:
-    """Return whether DEPTH_FIELDS tell all of it."""
-    recorded = candidate.record()
-    return recorded.keys() <= set(DEPTH_FIELDS)

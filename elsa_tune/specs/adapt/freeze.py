@@ -12,6 +12,8 @@ from elsa_tune.specs.adapt.candidate import Candidate
 EMBEDDINGS = "embeddings"
 # What sentences call that depth.
 EMBEDDINGS_ONLY = "embeddings-only"
+# What spaces' `methods` call the depth at which every layer is frozen.
+HEAD = "head"
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +26,7 @@ class FreezeDepth(Candidate):
     """
 
     method: ClassVar[str] = "freeze"  # the name in spaces and records
+    trains_by: ClassVar[str] = "elsa_tune.training.adapt.freeze:METHOD"
 
     frozen_layers: int  # N, the first ones
     embeddings_frozen: bool  # with all that stands before the layers
@@ -77,6 +80,10 @@ class FreezeDepth(Candidate):
         return not self.embeddings_frozen
 
     @property
+    def is_depth(self) -> bool:
+        return True
+
+    @property
     def is_embeddings_only(self) -> bool:
         """The embeddings are frozen and every layer is trained."""
         return self.embeddings_frozen and self.frozen_layers == 0
@@ -122,11 +129,21 @@ class FreezeDepth(Candidate):
     def entropy(self) -> tuple[int, ...]:
         return self.frozen_layers, int(self.embeddings_frozen)
 
+    @classmethod
+    def names(cls) -> tuple[str, ...]:
+        return (cls.method, HEAD)
+
     def method_names(self, layers: int | None) -> tuple[str, ...]:
         if self.is_reference:  # what every method is compared with
             return ()
         is_head = self.frozen_layers == layers
-        return ("head",) if is_head else (self.method,)
+        return (HEAD,) if is_head else (self.method,)
+
+    @classmethod
+    def named(cls, name: str, layers: int, settings: Any = None) -> "FreezeDepth":
+        """Return the head alone; `freeze` stands for a space's depths, which it has itself."""
+        assert name == HEAD
+        return cls(layers, True)
 
     def fine_tuned_layers(self, layers: int) -> int:
         """Return k = L - N."""

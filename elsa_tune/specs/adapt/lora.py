@@ -4,10 +4,12 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any, ClassVar, Self
 
 from elsa_tune.errors import SpaceError, quoted
 from elsa_tune.specs.adapt.candidate import Candidate
+from elsa_tune.specs.bounds import FewCount
 from elsa_tune.specs.rate_space import RateRange
 
 ALL_LINEAR = "all-linear"
@@ -23,6 +25,8 @@ _NUMBERED = re.compile(r"(last|r|a)([0-9]+)")
 _LAYER_NAME = re.compile(r"[a-z_][a-z0-9_]*(\.[a-z0-9_]+)*")
 # Whole numbers above this are mistyped: no encoder is so wide.
 _MOST = 2**16
+# What a space's `methods` calls LoRA on the last layers, below which a frozen trunk is kept.
+_LORA_LAST = "lora_last"
 # Behind every depth, and in front of what lies further from the full model.
 _FIRST_RANK = 1000.0
 # What LoRA costs where it trains, in trials of the full model: no gradient of the weights, and more
@@ -38,6 +42,7 @@ class Lora(Candidate):
     """
 
     method: ClassVar[str] = "lora"
+    trains_by: ClassVar[str] = "elsa_tune.training.adapt.lora:METHOD"
     example: ClassVar[str] = "lora-last3"
     packages: ClassVar[tuple[str, ...]] = ("peft",)
     has_adapter: ClassVar[bool] = True
@@ -111,8 +116,17 @@ class Lora(Candidate):
             "base can share them."
         )
 
+    @classmethod
+    def names(cls) -> tuple[str, ...]:
+        return (cls.method, _LORA_LAST)
+
     def method_names(self, layers: int | None) -> tuple[str, ...]:
-        return (self.method,) if self.last is None else ("lora_last",)
+        return (self.method,) if self.last is None else (_LORA_LAST,)
+
+    @classmethod
+    def named(cls, name: str, layers: int, settings: "LoraSettings | None" = None) -> "Lora":
+        lora = settings or LoraSettings()
+        return lora.on_last(layers) if name == _LORA_LAST else lora.everywhere()
 
     def fine_tuned_layers(self, layers: int) -> None:
         return None
@@ -197,6 +211,66 @@ class Lora(Candidate):
     @property
     def _on_all_layers(self) -> "Lora":
         return Lora(r=self.r, lora_alpha=self.lora_alpha, target_modules=self.target_modules)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoraSettings:
+    """How the methods `lora` and `lora_last` adapt, by peft's names."""
+
+    r: FewCount = RANK  # LoRA's rank
+    lora_alpha: FewCount = ALPHA  # what its matrices add is multiplied by lora_alpha / r
+    target_modules: str | list[str] = ALL_LINEAR  # names of linear layers, or every one
+    # How many of the last layers `lora_last` adapts, or which share of them.
+    last: int | float | str = "1/2"
+
+    def everywhere(self) -> Lora:
+        """Return LoRA on all layers."""
+        return self._lora(None)
+
+    def on_last(self, layers: int) -> Lora:
+        """Return LoRA on the last of so many layers, but not on all of several.
+
+        A share of the layers is rounded up, as a depth's share of frozen ones is rounded down.
+        Raises SpaceError for a `last` that is no number of layers, or not fewer than there are.
+        """
+        problem = SpaceError(
+            f"lora.last is {quoted(self.last)}; it must be a number of layers, or a share of them "
+            "such as 1/2"
+        )
+        try:
+            asked = Fraction(str(self.last))
+        except (ValueError, ZeroDivisionError):
+            raise problem from None
+        is_share = "/" in str(self.last) or "." in str(self.last)
+        if asked <= 0 or (is_share and asked > 1):
+            raise problem
+        last = int(asked)
+        if is_share:
+            share_below = 1 - asked
+            last = layers - int(share_below * layers)
+        if last == layers == 1:  # the last of a single layer is all
+            return self.everywhere()
+        self._check_is_not_all(last, layers)
+        return self._lora(last)
+
+    def _check_is_not_all(self, last: int, layers: int) -> None:
+        """Raise SpaceError where these last layers are all that the model has, or more."""
+        asked = quoted(self.last)
+        if last == layers:
+            raise SpaceError(
+                f"lora.last is {asked}, which is every layer of this model (it has {layers}); set "
+                "fewer, or name the method lora, which is LoRA on all layers, instead of lora_last"
+            )
+        if last > layers:
+            raise SpaceError(
+                f"lora.last is {asked}, but this model has {layers}; set a number below that, or a "
+                "share of its layers such as 1/2"
+            )
+
+    def _lora(self, last: int | None) -> Lora:
+        names = self.target_modules
+        targets = names if isinstance(names, str) else tuple(names)
+        return Lora(r=self.r, lora_alpha=self.lora_alpha, target_modules=targets, last=last)
 
 
 def _check_number(value: object, what: str) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from elsa_tune.errors import SpaceError
 from elsa_tune.specs.adapt.candidate import Candidate
-from elsa_tune.specs.adapt.candidates import is_depth, told_candidate
+from elsa_tune.specs.adapt.candidates import told_candidate
 from elsa_tune.specs.trial import Phase, TrialStatus
 from elsa_tune.specs.trial_facts import TrialFacts
 from elsa_tune.tracking.journal_records import Report, SearchStarted
@@ -143,7 +143,7 @@ def curve_reports(answers: Any, time: float) -> list[Report]:
     for candidate, point in _tested_points(answer):
         step = int(candidate.rank)
         is_free = step == candidate.rank and step not in by_step
-        if not is_depth(candidate) and not is_free:
+        if not candidate.is_depth and not is_free:
             step = max(by_step) + 1
         metrics = by_step.setdefault(step, {})
         for metric, name in _OF_CURVE.items():
@@ -172,7 +172,7 @@ def _tested_points(answer: Mapping[str, Any]) -> list[tuple[Candidate, Mapping[s
         candidate = _candidate_of(point)
         if candidate is None or not candidate.is_tested or point["quality"] is None:
             continue
-        of_its_kind = depths if is_depth(candidate) else others
+        of_its_kind = depths if candidate.is_depth else others
         of_its_kind.append((candidate, point))
     return [*depths, *others]
 

@@ -1,13 +1,11 @@
 """The methods of adaptation: which one applies a candidate to a model.
 
-A method has two halves of one name. What a search knows of its candidates is a subclass of
-`Candidate` in `specs/adapt/`, registered in its `candidates.py`; what it does to a model is a
-`Method`, which is `METHOD` in the file of that name in this folder. Another package registers both
-where it defines the candidate's class: a worker that is given a candidate imports that module, and
-with it the other half.
+A method has two halves. What a search knows of its candidates is a subclass of `Candidate` in
+`specs/adapt/`, registered in its `candidates.py`; what it does to a model is the `Method` that this
+class names in `trains_by`, which is imported when a model is adapted.
 """
 
-import importlib
+import pkgutil
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -16,19 +14,11 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel
 
-from elsa_tune.errors import SpaceError
+from elsa_tune.errors import SpaceError, quoted
 from elsa_tune.extensions import check_home
 from elsa_tune.specs.adapt.candidate import Candidate
-from elsa_tune.specs.adapt.candidates import is_depth
 from elsa_tune.training.adapt.method import Method
 from elsa_tune.training.adapt.trainable import Trainable
-
-_METHODS: dict[str, Method[Any]] = {}
-
-
-def register(name: str, method: Method[Any]) -> None:
-    """Let this method apply the candidates whose `method` is `name`; the last registered counts."""
-    _METHODS[name] = method
 
 
 def apply(model: PreTrainedModel, candidate: Candidate, seed: int = 0) -> Trainable:
@@ -43,7 +33,7 @@ def apply(model: PreTrainedModel, candidate: Candidate, seed: int = 0) -> Traina
     own_seed = int(seed_sequence.generate_state(1)[0])
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(own_seed)  # a GPU's is not touched
-        return _method(candidate).apply(model, candidate)
+        return method_of(candidate).apply(model, candidate)
 
 
 def check(candidates: Iterable[Candidate], skeleton: Callable[[], PreTrainedModel]) -> None:
@@ -55,8 +45,8 @@ def check(candidates: Iterable[Candidate], skeleton: Callable[[], PreTrainedMode
     alone, which fits whatever can be divided.
     """
     for candidate in candidates:
-        if not is_depth(candidate):
-            method = _method(candidate)
+        if not candidate.is_depth:
+            method = method_of(candidate)
             for half in (type(candidate), type(method)):
                 check_home(f"the method '{candidate.method}'", half.__module__)
             method.check(skeleton(), candidate)
@@ -64,13 +54,13 @@ def check(candidates: Iterable[Candidate], skeleton: Callable[[], PreTrainedMode
 
 def merged(model: PreTrainedModel, candidate: Candidate) -> Trainable:
     """Turn a trained model into one of the base model's architecture; return what trained of it."""
-    _method(candidate).merged(model, candidate)
+    method_of(candidate).merged(model, candidate)
     return trained_of(model, candidate)
 
 
 def trained_of(model: PreTrainedModel, candidate: Candidate) -> Trainable:
     """Return what was trained of an exported model."""
-    return _method(candidate).trained_of(model, candidate)
+    return method_of(candidate).trained_of(model, candidate)
 
 
 def save_adapter(
@@ -82,7 +72,7 @@ def save_adapter(
     revision: str | None,
 ) -> None:
     """Write what a method added to a model, as `Method.save_adapter` does."""
-    _method(candidate).save_adapter(folder, adapted, base, candidate, location, revision)
+    method_of(candidate).save_adapter(folder, adapted, base, candidate, location, revision)
 
 
 def first_trained_layers(candidates: Iterable[Candidate], layers: int) -> list[int]:
@@ -92,35 +82,27 @@ def first_trained_layers(candidates: Iterable[Candidate], layers: int) -> list[i
     """
     firsts = []
     for candidate in candidates:
-        method = _method(candidate)
+        method = method_of(candidate)
         first = method.first_trained_layer(candidate, layers)
         if first > 0:
             firsts.append(first)
     return firsts
 
 
-def _method(candidate: Candidate) -> Method[Any]:
-    name = candidate.method
-    if name not in _METHODS:
-        shipped = _shipped(name)
-        if shipped is None:
-            raise SpaceError(
-                f"nothing here trains by the method '{name}'; import the package that registers "
-                "it with elsa_tune.training.adapt.methods"
-            )
-        register(name, shipped)
-    return _METHODS[name]
-
-
-def _shipped(name: str) -> Method[Any] | None:
-    """Return the METHOD of the file of that name beside this one; None where there is none."""
-    if not name.isidentifier():
-        return None
-    file = f"{__package__}.{name}"
+def method_of(candidate: Candidate) -> Method[Any]:
+    """Return what applies the candidate to a model. Raises SpaceError where there is nothing."""
+    named = candidate.trains_by
     try:
-        module = importlib.import_module(file)
-    except ModuleNotFoundError as error:
-        if error.name != file:
-            raise
-        return None
-    return getattr(module, "METHOD", None)
+        method = pkgutil.resolve_name(named)
+    except (ValueError, ImportError, AttributeError) as error:
+        raise _untrained(candidate, f"is {quoted(named)} ({error})") from error
+    if not isinstance(method, Method):
+        raise _untrained(candidate, f"is {quoted(named)}, which is no Method")
+    return method
+
+
+def _untrained(candidate: Candidate, why: str) -> SpaceError:
+    return SpaceError(
+        f"nothing here trains by the method '{candidate.method}': the `trains_by` of "
+        f"{type(candidate).__name__} {why}; name a Method there, as module:NAME"
+    )
