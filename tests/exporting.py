@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from elsa_tune.searching.launch import inputs_of, versions_here
 from elsa_tune.searching.record import facts_of
 from elsa_tune.searching.specification import save_specification
+from elsa_tune.searching.startup.fingerprints import inputs_of
+from elsa_tune.searching.startup.versions import versions_here
 from elsa_tune.specs.adapt.candidates import read_candidate
 from elsa_tune.specs.adapt.freeze import FreezeDepth
 from elsa_tune.specs.model import resolve_model

@@ -33,11 +33,13 @@ from elsa_tune.files import write_aside
 from elsa_tune.report import charts, figures
 from elsa_tune.report.page import by_name
 from elsa_tune.searching.extending_packages import packages_of_search
-from elsa_tune.searching.launch import check_unchanged, inputs_of, store_of, versions_here
 from elsa_tune.searching.output import Say
 from elsa_tune.searching.planning.known import known_trial
 from elsa_tune.searching.record import SearchRecord, facts_of
 from elsa_tune.searching.specification import load_specification
+from elsa_tune.searching.startup.fingerprints import check_unchanged, inputs_of
+from elsa_tune.searching.startup.stores import store_of
+from elsa_tune.searching.startup.versions import versions_here
 from elsa_tune.specs.adapt.candidates import DEPTH_FIELDS, candidate_fields
 from elsa_tune.specs.model import HUB_ID_FORM, is_hub_id
 from elsa_tune.specs.search import SearchSpec

@@ -12,7 +12,7 @@ from elsa_tune.analysis.curve import FreezeCurve
 from elsa_tune.errors import ElsaTuneError, InterruptedSearchError, RunError
 from elsa_tune.searching.cluster.join_address import NO_CLUSTER
 from elsa_tune.searching.extending_packages import packages_of_search
-from elsa_tune.searching.launch import inputs_of, resume, start
+from elsa_tune.searching.launch import resume, start
 from elsa_tune.searching.output import Say
 from elsa_tune.searching.planning.plan import Plan
 from elsa_tune.searching.request import Request
@@ -22,6 +22,7 @@ from elsa_tune.searching.specification import (
     more_of,
     where_asked,
 )
+from elsa_tune.searching.startup.fingerprints import inputs_of
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.tracking.journal_records import SearchStatus
 from elsa_tune.tracking.rows import KeptPredictions, rows_of

@@ -14,10 +14,10 @@ from elsa_tune.errors import ElsaTuneError, StorageError, UsageError
 from elsa_tune.files import slug
 from elsa_tune.results.published import Study, printed_rows
 from elsa_tune.searching.inputs import SearchOptions, asked_inputs, search_command
-from elsa_tune.searching.launch import rows_in_use
 from elsa_tune.searching.request import Request, request_of
 from elsa_tune.searching.several import plan_of_recorded
 from elsa_tune.searching.specification import differing_settings, load_specification, with_seeds
+from elsa_tune.searching.startup.rows import rows_in_use
 from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.adapt.candidates import REFERENCE
 from elsa_tune.specs.result_row import ResultRow

@@ -159,11 +159,11 @@ def test_an_empty_database_is_set_up_and_used(postgres: Postgres, tmp_path: Path
 TWO = """
 import sys
 from pathlib import Path
-from elsa_tune.searching.launch import _open_store
+from elsa_tune.searching.startup.stores import open_store
 from elsa_tune.tracking.paths import SearchPaths
 from tests.recorded_search import record, whole_search
 name = sys.argv[1]
-store = _open_store(sys.stdin.read(), print)
+store = open_store(sys.stdin.read(), print)
 assert record(SearchPaths(Path.cwd(), name), whole_search(name, 3), store) == 0
 """
 

@@ -12,7 +12,7 @@ import pytest
 from elsa_tune.extensions import packages_that_bring
 from elsa_tune.searching.cluster.node_versions import question
 from elsa_tune.searching.extending_packages import packages_of_search
-from elsa_tune.searching.launch import _with_versions, versions_here
+from elsa_tune.searching.startup.versions import versions_here, with_versions
 from elsa_tune.searching.tune.checkpoints import DriversFolder, checkpoint_of
 from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.adapt.freeze import FULL_MODEL
@@ -59,7 +59,7 @@ def test_their_versions_are_recorded_and_asked_of_nodes(spec: SearchSpec) -> Non
 def test_another_version_is_said_where_a_search_goes_on(spec: SearchSpec) -> None:
     before = {**versions_here(packages_of_search(spec)), "version.elsa-biases": "0.2.0"}
     said: list[str] = []
-    after = _with_versions(replace(spec, versions=before), said.append)
+    after = with_versions(replace(spec, versions=before), said.append)
     [line] = said
     assert "was started with elsa-biases 0.2.0; this session trains with elsa-biases 0.3.0" in line
     assert after.versions["version.elsa-biases"] == "0.3.0"

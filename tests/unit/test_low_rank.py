@@ -18,7 +18,7 @@ from transformers import AutoModelForSequenceClassification
 
 from elsa_tune.errors import ExtensionError, SpaceError
 from elsa_tune.searching.cluster.node_versions import question
-from elsa_tune.searching.launch import versions_here
+from elsa_tune.searching.startup.versions import versions_here
 from elsa_tune.specs.model import ModelSpec
 from elsa_tune.specs.trial import TrialSpec
 from elsa_tune.training import loop, saved

@@ -17,7 +17,6 @@ import torch
 from pydantic import TypeAdapter
 
 from elsa_tune.errors import UsageError
-from elsa_tune.searching.launch import Rows, check_gpu_hours, plan, rows_in_use
 from elsa_tune.searching.planning.even import Even
 from elsa_tune.searching.planning.hunt import Hunt
 from elsa_tune.searching.planning.known import (
@@ -38,6 +37,8 @@ from elsa_tune.searching.planning.plan import (
 from elsa_tune.searching.planning.strategies import strategy_of
 from elsa_tune.searching.planning.strategy import Findings, Step, explored_of, left_to_measure
 from elsa_tune.searching.request import Request
+from elsa_tune.searching.startup.gpus import check_gpu_hours
+from elsa_tune.searching.startup.rows import Rows, plan, rows_in_use
 from elsa_tune.specs.adapt.bitfit import BitFit
 from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.adapt.freeze import FULL_MODEL, FreezeDepth

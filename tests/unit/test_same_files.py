@@ -16,6 +16,7 @@ from elsa_tune.searching import launch
 from elsa_tune.searching.inputs import SearchOptions
 from elsa_tune.searching.request import Request, read_request
 from elsa_tune.searching.specification import load_specification, save_specification
+from elsa_tune.searching.startup import fingerprints
 from elsa_tune.specs.model import ModelSource
 from elsa_tune.specs.task import FilesSource
 from elsa_tune.tracking.journal import Journal
@@ -83,8 +84,8 @@ def test_a_model_goes_on_wherever_it_lies_and_keeps_its_name(
     spec = change(recorded)
     assert (spec.model.name, spec.model.location) == ("model", str(there))
     # What goes on, is exported and is pooled is the same model as before.
-    _, found = launch.inputs_of(spec)
-    launch.check_unchanged(spec, found)
+    _, found = fingerprints.inputs_of(spec)
+    fingerprints.check_unchanged(spec, found)
     assert spec.comparison == recorded.comparison
 
 
@@ -97,9 +98,9 @@ def test_files_that_a_job_had_are_said_to_be_gone_with_it(begun: Path, folder: s
     source = dataclasses.replace(source, train=(str(begun / folder / "tickets.csv"),))
     task = dataclasses.replace(spec.task, source=source)
     with pytest.raises(DataError, match=r"tickets\.csv does not exist") as no_rows:
-        launch.inputs_of(dataclasses.replace(spec, task=task))
+        fingerprints.inputs_of(dataclasses.replace(spec, task=task))
     with pytest.raises(ModelError, match=r"holds no config\.json") as no_model:
-        launch.inputs_of(dataclasses.replace(spec, model=model))
+        fingerprints.inputs_of(dataclasses.replace(spec, model=model))
     hint = "; it lay in the folder of a submitted job, which is gone: to go on, submit the same"
     for error in (no_rows, no_model):
         assert (hint in str(error.value)) == (folder != "elsewhere")

@@ -28,7 +28,7 @@ def on_a_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Request:
         raise Joined(address)
 
     monkeypatch.setattr(ray_session, "ray_session", open_ray)
-    monkeypatch.setattr(launch, "_open_again", lambda *given, **named: None)  # the store
+    monkeypatch.setattr(launch, "open_again", lambda *given, **named: None)  # the store
     request = planned_request(tmp_path, load_space("joint"), "joint", address="auto", name="own")
     request.paths.check_writable()
     save_specification(request.spec, request.paths)

@@ -20,6 +20,7 @@ from elsa_tune.errors import TrackingError
 from elsa_tune.searching import launch
 from elsa_tune.searching.answering import Finished
 from elsa_tune.searching.specification import save_specification
+from elsa_tune.searching.startup import stores
 from elsa_tune.specs.adapt.freeze import FreezeDepth
 from elsa_tune.specs.space import load_space
 from elsa_tune.tracking.forwarder import Forwarder
@@ -80,13 +81,13 @@ def test_resume_asks_for_it_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert "***" not in str(refused.value) and "\n" not in str(refused.value)
     # The environment's own URI is used where it names this store.
     monkeypatch.setenv("MLFLOW_TRACKING_URI", CLOSED)
-    assert launch._remembered("http://me:***@127.0.0.1:9") == CLOSED
-    assert launch._remembered("http://me:***@other:9") == "http://other:9"
+    assert stores.remembered("http://me:***@127.0.0.1:9") == CLOSED
+    assert stores.remembered("http://me:***@other:9") == "http://other:9"
     monkeypatch.setenv("MLFLOW_TRACKING_URI", CLOSED.replace("http", "HTTP") + "/")
-    assert launch._remembered("http://***@127.0.0.1:9") == CLOSED
+    assert stores.remembered("http://***@127.0.0.1:9") == CLOSED
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "no store")
-    assert launch._remembered("http://***@other:9") == "http://other:9"
-    assert launch._remembered("sqlite:////a.db") == "sqlite:////a.db"
+    assert stores.remembered("http://***@other:9") == "http://other:9"
+    assert stores.remembered("sqlite:////a.db") == "sqlite:////a.db"
 
 
 @pytest.mark.parametrize("variable", ["MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN"])
@@ -111,11 +112,11 @@ def test_no_server_that_a_record_names_is_sent_the_secret_of_another(
     assert deleted.status == 2 and sentence in deleted.err and paths.exists
     # The team's own server gets it, and so does whichever is named.
     for uri in ("https://team.example:5000", "https://***@TEAM.example:5000/mlflow", "sqlite:///a"):
-        launch._remembered(uri)
+        stores.remembered(uri)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9/")
-    launch._remembered("http://127.0.0.1:9")
+    stores.remembered("http://127.0.0.1:9")
     monkeypatch.delenv("MLFLOW_TRACKING_URI")
-    launch._remembered("http://127.0.0.1:9")
+    stores.remembered("http://127.0.0.1:9")
 
 
 def _finished(folder: Path, uri: str) -> SearchPaths:

@@ -24,10 +24,11 @@ from elsa_tune.errors import NoAnswerError, RunError
 from elsa_tune.report import page
 from elsa_tune.searching import answering, launch, session
 from elsa_tune.searching.cluster.shares import settled_recipe
-from elsa_tune.searching.launch import _with_versions, versions_here
 from elsa_tune.searching.planning.known import KnownTrial, measured_rates
 from elsa_tune.searching.planning.strategies import strategy_of
 from elsa_tune.searching.specification import load_specification, save_specification
+from elsa_tune.searching.startup import versions
+from elsa_tune.searching.startup.versions import versions_here, with_versions
 from elsa_tune.searching.tune.stopper import SearchStopper
 from elsa_tune.specs.adapt.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.rate_space import RateList
@@ -469,10 +470,10 @@ def test_only_a_repository_of_the_packages_own_files_is_recorded(
     def recorded() -> str:
         return versions_here()["version.git_commit"]
 
-    file = tmp_path / ".venv" / "elsa_tune" / "searching" / "launch.py"
+    file = tmp_path / ".venv" / "elsa_tune" / "searching" / "startup" / "versions.py"
     file.parent.mkdir(parents=True)
     file.write_text("")
-    monkeypatch.setattr(launch, "__file__", str(file))
+    monkeypatch.setattr(versions, "__file__", str(file))
     assert recorded() == "unknown"
     git("init", "--quiet")
     git("commit", "--quiet", "--allow-empty", "--message", "a project of somebody's")
@@ -486,9 +487,9 @@ def test_another_version_than_the_search_began_with_is_said_and_recorded() -> No
     here = versions_here()
     said: list[str] = []
     same = make_spec(versions=here)
-    assert _with_versions(same, said.append) == same and said == []
+    assert with_versions(same, said.append) == same and said == []
     before = {**here, "version.elsa-tune": "0.0.1", "version.torch": "1.0"}
-    resumed = _with_versions(make_spec(versions=before), said.append)
+    resumed = with_versions(make_spec(versions=before), said.append)
     assert resumed.versions == here
     now = f"elsa-tune {here['version.elsa-tune'][:12]}, torch {here['version.torch'][:12]}"
     assert said == [
@@ -496,4 +497,4 @@ def test_another_version_than_the_search_began_with_is_said_and_recorded() -> No
         f"with {now}, and chooses and certifies by the policy that the search was started with"
     ]
     # One recorded before versions were: nothing to compare.
-    assert _with_versions(make_spec(), said.append).versions == here and len(said) == 1
+    assert with_versions(make_spec(), said.append).versions == here and len(said) == 1

@@ -16,7 +16,6 @@ from elsa_tune.errors import SpaceError, TrackingError, UsageError
 from elsa_tune.searching import launch
 from elsa_tune.searching.cluster.fair_part import FREE_LOOKS, FairPart, part_of
 from elsa_tune.searching.inputs import SessionOptions, session_settings
-from elsa_tune.searching.launch import _check_budget
 from elsa_tune.searching.planning.plan import Plan
 from elsa_tune.searching.record import SearchRecord
 from elsa_tune.searching.specification import (
@@ -27,6 +26,7 @@ from elsa_tune.searching.specification import (
     save_specification,
 )
 from elsa_tune.searching.specification.changing import OF_A_SESSION
+from elsa_tune.searching.startup.gpus import check_budget
 from elsa_tune.searching.time_limit import TimeLimit
 from elsa_tune.specs.search import Resources
 from elsa_tune.specs.trial import TrialStatus
@@ -276,11 +276,11 @@ def test_a_budget_that_is_used_up_takes_a_larger_one() -> None:
         state.add(record)
     spec = make_spec(resources=Resources(cpus=1, gpus=1), gpu_hours=8.0)
     with pytest.raises(UsageError, match="has used 8 of its 8 GPU-hours; give a larger number"):
-        _check_budget(spec, state)
+        check_budget(spec, state)
     more = more_of(None, False, {"gpu_hours": 9.0})
     assert more is not None
-    _check_budget(more(spec), state)
-    _check_budget(dataclasses.replace(spec, gpu_hours=None), state)
+    check_budget(more(spec), state)
+    check_budget(dataclasses.replace(spec, gpu_hours=None), state)
 
 
 def test_a_budget_that_is_refused_is_not_recorded(tmp_path: Path) -> None:
@@ -329,7 +329,7 @@ def test_a_resume_that_cannot_begin_gives_the_search_back(
         assert lease.exists()
         raise TrackingError("it does not answer")
 
-    monkeypatch.setattr(launch, "_open_again", no_store)
+    monkeypatch.setattr(launch, "open_again", no_store)
     more = more_of(None, False, {"max_workers": 2})
     with pytest.raises(TrackingError, match="it does not answer"):
         launch.resume(paths, pytest.fail, more=more)

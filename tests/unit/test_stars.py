@@ -15,8 +15,8 @@ from elsa_tune.analysis.answers import answer_rows
 from elsa_tune.analysis.statistics.hidden_mistakes import FEW_MISTAKES
 from elsa_tune.analysis.statistics.resampling import resample
 from elsa_tune.exporting.model import train_final
-from elsa_tune.searching.launch import rows_in_use
 from elsa_tune.searching.record import SearchRecord, started
+from elsa_tune.searching.startup.rows import rows_in_use
 from elsa_tune.specs.adapt.freeze import FreezeDepth
 from elsa_tune.specs.result_row import Predictions
 from elsa_tune.specs.task import TaskSpec

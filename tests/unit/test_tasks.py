@@ -23,8 +23,8 @@ from typer.testing import CliRunner
 from elsa_tune.cli.commands.catalogue import tasks
 from elsa_tune.errors import DataError, UnknownNameError, UsageError
 from elsa_tune.searching.inputs import SearchOptions
-from elsa_tune.searching.launch import rows_in_use
 from elsa_tune.searching.request import read_requests
+from elsa_tune.searching.startup.rows import rows_in_use
 from elsa_tune.specs.task import FilesSource, GlueSource, Metric, TaskKind
 from elsa_tune.specs.trial import Recipe
 from elsa_tune.tasks.draft import Columns, guess_task

@@ -47,7 +47,7 @@ from elsa_tune.words import duration, kind_text, points
 
 if TYPE_CHECKING:
     from elsa_tune.searching.answering import Finished
-    from elsa_tune.searching.launch import Rows
+    from elsa_tune.searching.startup.rows import Rows
     from elsa_tune.specs.search import SearchSpec
 
 
@@ -241,7 +241,6 @@ def _conclude_several(requests: Sequence[Request]) -> None:
 def _print_plan(request: Request, *, probe: bool) -> None:
     """Print what a search would do. probe: train for a few seconds to estimate its time."""
     from elsa_tune.searching.checkpoint_size import checkpoint_text
-    from elsa_tune.searching.launch import check_here, plan, rows_in_use
     from elsa_tune.searching.planning.plan import (
         plan_warnings,
         planned_power,
@@ -251,6 +250,8 @@ def _print_plan(request: Request, *, probe: bool) -> None:
         trial_ranges,
         ways_outlook,
     )
+    from elsa_tune.searching.startup.gpus import check_here
+    from elsa_tune.searching.startup.rows import plan, rows_in_use
 
     check_here(request)
     asked = request.spec

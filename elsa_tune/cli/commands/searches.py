@@ -110,8 +110,8 @@ def _delete(name: str, storage: Path, tracking_uri: str | None) -> None:
 
 def _own_store(paths: SearchPaths) -> "RecordStore":
     """Return the store that a search is recorded in; the default one where that cannot be read."""
-    from elsa_tune.searching.launch import store_of
     from elsa_tune.searching.specification import load_specification
+    from elsa_tune.searching.startup.stores import store_of
     from elsa_tune.tracking.stores import store_at
 
     try:

@@ -1,0 +1,1 @@
+"""What a search asks before it begins or goes on: its rows, weights, versions, store, GPUs."""
