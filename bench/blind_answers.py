@@ -29,7 +29,7 @@ from calibration import DIFFICULTY, OF_DEPTH, OF_SEED, OWN, Floats
 from scipy.special import ndtri
 
 from elsa_tune.analysis.answers import answer_curve, freeze_curves
-from elsa_tune.analysis.certainty import has_surely_learnt
+from elsa_tune.analysis.learnt import has_surely_learnt
 from elsa_tune.analysis.statistics.resampling import score
 from elsa_tune.specs.adapt.freeze import FreezeDepth
 from elsa_tune.specs.result_row import Predictions, ResultRow

@@ -33,7 +33,8 @@ from calibration import _fewer_draws
 
 from elsa_tune.analysis.answer import Answer
 from elsa_tune.analysis.answers import answer_curve, answer_curves, freeze_curves
-from elsa_tune.analysis.certainty import certify, contrast_of
+from elsa_tune.analysis.certainty import certify
+from elsa_tune.analysis.contrasts import contrast_of
 from elsa_tune.analysis.curve import FreezeCurve
 from elsa_tune.specs.adapt.freeze import FreezeDepth
 from elsa_tune.specs.policy import Claim, Policy, SeedCounts

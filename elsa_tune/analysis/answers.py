@@ -13,11 +13,13 @@ from elsa_tune.analysis.answer import (
     reaches,
     smallest,
 )
-from elsa_tune.analysis.certainty import has_surely_learnt, verdict_on, with_certainty
-from elsa_tune.analysis.curve import CurvePoint, FreezeCurve, freeze_curve
+from elsa_tune.analysis.certainty import with_certainty
+from elsa_tune.analysis.curve import CurvePoint, FreezeCurve
+from elsa_tune.analysis.curve_of_rows import freeze_curve
 from elsa_tune.analysis.evidence import Evidence
 from elsa_tune.analysis.groups import comparison_groups, require_one_each
 from elsa_tune.analysis.joint import joint_answer
+from elsa_tune.analysis.learnt import has_surely_learnt, verdict_on
 from elsa_tune.analysis.recommendation import recommend
 from elsa_tune.analysis.statistics.learning import Learnt
 from elsa_tune.analysis.wording.answer import answer_sentence, answer_warnings, in_short

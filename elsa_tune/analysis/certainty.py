@@ -6,7 +6,6 @@ Lehmacher 1995; Westfall and Krishen 2001, J. Stat. Plan. Inference 99, 25-40). 
 an intersection-union test (Berger 1982, Technometrics 24, 295-300): each task's must reject.
 """
 
-import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -15,25 +14,25 @@ from elsa_tune.analysis.answer import (
     Answer,
     Certified,
     Contrasts,
-    QualityClaimed,
     Reason,
     quality_claimed,
 )
+from elsa_tune.analysis.contrasts import (
+    contrast_of,
+    contrasts_of,
+    is_far_below,
+    second_look_promises,
+)
 from elsa_tune.analysis.curve import CurvePoint, FreezeCurve
-from elsa_tune.analysis.evidence import NORMAL, levels
 from elsa_tune.analysis.forecast import forecasts
 from elsa_tune.analysis.groups import equal_units
 from elsa_tune.analysis.statistics.intervals import (
     Interval,
-    Spread,
-    spread_of_printed_mean,
 )
-from elsa_tune.analysis.statistics.learning import Learnt, learnt
 from elsa_tune.analysis.statistics.uncertainty import Uncertainty
 from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.adapt.candidates import REFERENCE
 from elsa_tune.specs.policy import Claim, Policy
-from elsa_tune.specs.task import Metric
 
 PROCEDURE = "fixed-sequence testing from the full model down"
 
@@ -109,93 +108,6 @@ def plausible(
         if not is_too_large and not is_too_small:
             possible.append(point.candidate)
     return tuple(sorted(possible, reverse=True))
-
-
-def has_surely_learnt(curve: FreezeCurve) -> bool:
-    """Whether the full model is above chance with all its seeds, and with the planned ones alone.
-
-    Seeds that were added when an answer was known may take a certificate back and never give one.
-    Where the planned ones are too few to tell, they are too few for every test.
-    """
-    if verdict_on(curve) is not Learnt.YES:
-        return False
-    planned = None if curve.looks is None else curve.looks.of_full_model()
-    if planned is None:
-        return True
-    return verdict_on(replace(curve, uncertainty=planned)) is not Learnt.NO
-
-
-def verdict_on(curve: FreezeCurve) -> Learnt | None:
-    """Whether the full model learnt; None where it was not measured."""
-    full = curve.full
-    if full is None:
-        return None
-    return verdict_on_point(curve, full)
-
-
-def verdict_on_point(curve: FreezeCurve, point: CurvePoint) -> Learnt | None:
-    """Whether what was adapted so learnt; None where it was not measured."""
-    if point.quality is None:
-        return None
-    variance = curve.uncertainty.example_variance(point.candidate)
-    if variance is None:
-        variance = variance_by_rows(curve, point)
-    variance = max(variance or 0.0, 0.0)
-    quality = judged_quality(curve, point)
-    assert quality is not None
-    return learnt(
-        quality,
-        chance=curve.chance,
-        spread=spread_of_mean(curve, point),
-        example_variance=variance,
-        policy=curve.policy,
-    )
-
-
-def judged_quality(curve: FreezeCurve, point: CurvePoint) -> float | None:
-    """Return the mean over the seeds that judge a point: those of the curve's `uncertainty`.
-
-    These are all, or the planned ones (`ways.way_curve`). Of a mean that was given as such it is
-    the point's quality; None where it was not measured.
-    """
-    runs = curve.uncertainty.runs.get(point.candidate)
-    if point.quality is None or runs is None:
-        return point.quality
-    return runs.mean
-
-
-def spread_of_mean(curve: FreezeCurve, point: CurvePoint) -> Spread | None:
-    """Return how far the mean over a point's seeds can be trusted; None where nothing tells."""
-    if point.seeds < 2:
-        return None
-    planned = curve.uncertainty.runs.get(point.candidate)
-    if planned is not None:
-        return None if planned.count < 2 else curve.uncertainty.spread(point.candidate)
-    if point.std is None:
-        return None
-    return spread_of_printed_mean(point.std, point.seeds, point.rounding)
-
-
-def variance_by_rows(curve: FreezeCurve, point: CurvePoint) -> float | None:
-    """Return the variance of a quality by the number of evaluation rows alone.
-
-    None where that number is not known, and of a metric that is no share of the rows.
-    """
-    metric = Metric.named(curve.metric)
-    is_share = metric is not None and metric.is_share
-    counted = rows_counted(curve)
-    if point.quality is None or curve.examples is None or counted is None or not is_share:
-        return None
-    return point.quality * (1 - point.quality) / counted
-
-
-def rows_counted(curve: FreezeCurve) -> int | None:
-    """Return as how many independent rows the evaluation rows count; None where not known."""
-    if curve.uncertainty.has_predictions:
-        return curve.units or curve.examples
-    if curve.examples is None:
-        return None
-    return equal_units(curve.examples, curve.units)
 
 
 def with_certainty(answer: Answer, *, full_model_learnt: bool) -> Answer:
@@ -427,56 +339,11 @@ def points_tested(answer: Answer) -> list[CurvePoint]:
     return [full, *tested]
 
 
-def contrasts_of(
-    answer: Answer, points: Sequence[CurvePoint], target: float, *, corrected: bool
-) -> dict[Candidate, Interval]:
-    """Return the contrast of each point that has seeds enough for one."""
-    contrasts: dict[Candidate, Interval] = {}
-    for point in points:
-        contrast = contrast_of(answer, point.candidate, target, corrected=corrected)
-        if contrast is not None:
-            contrasts[point.candidate] = contrast
-    return contrasts
-
-
 def _of_frozen(contrasts: Mapping[Candidate, Interval]) -> dict[Candidate, Interval]:
     """Return the contrasts less that of the full model with itself."""
     of_frozen = dict(contrasts)
     of_frozen.pop(REFERENCE, None)
     return of_frozen
-
-
-def example_error(curve: FreezeCurve, target: float) -> float | None:
-    """Return the unit in which a contrast with the full model is called clear, by examples alone.
-
-    It is the standard error of two independent scores that examples move as far as the full
-    model's; None where it is not known. A lower score may move farther. With a depth's own spread
-    at a target of 90 % the error is 3.1 units where the full model has a Pearson of .97, 2.6 at a
-    Spearman of .97, 1.5 at a Pearson of .90, 1.2 in Matthews and 1.0 to 1.1 in accuracy and F1
-    (simulated), so that 2.5 units are only .8 errors at a Pearson of .97. The unit decides what is
-    measured; at most 3.7 % of simulated studies of a kind certified falsely all the same.
-    """
-    variance = curve.uncertainty.example_variance(REFERENCE)
-    if variance is None:
-        return None
-    return math.sqrt(variance) * math.hypot(1, target)
-
-
-def target_score(full_quality: float, target: float, *, claim: Claim, chance: float) -> float:
-    """Return the score that a target means, of what a search claims."""
-    base = 0.0 if claim is Claim.BOTH else chance
-    return base + target * (full_quality - base)
-
-
-def is_far_below(curve: FreezeCurve, quality: float, target: float) -> bool:
-    """Whether a quality lies so far below the target that no more seeds are worth it."""
-    error = example_error(curve, target)
-    if error is None or curve.full is None or curve.full.quality is None:
-        return False
-    policy = curve.policy
-    chance = curve.chance or 0.0
-    enough = target_score(curve.full.quality, target, claim=policy.claim, chance=chance)
-    return enough - quality > policy.clear * error
 
 
 def _given_up(answer: Answer, points: Sequence[CurvePoint]) -> set[Candidate]:
@@ -510,74 +377,3 @@ def _open_look(
             promise = second_look_promises(answer, point.candidate, answer.target)
             return promise >= answer.policy.no_promise
     return False
-
-
-def contrast_of(
-    curve: FreezeCurve,
-    candidate: Candidate,
-    target: float,
-    *,
-    corrected: bool = False,
-    tasks: int = 1,
-) -> Interval | None:
-    """Return D = (q_N - b) - target (q_0 - b), above 0 where the depth reaches the target.
-
-    None with too few seeds. b: 0, or chance where corrected. tasks: how many are asked about
-    together.
-    """
-    if curve.looks is None or candidate.is_reference:
-        runs = curve.uncertainty.runs
-        if candidate not in runs or REFERENCE not in runs:
-            return None
-        fewest_seeds = min(runs[candidate].count, runs[REFERENCE].count)
-        ends = curve.policy.ends_of_test(fewest_seeds, tasks)
-        return curve.uncertainty.contrast(candidate, target, corrected=corrected, ends=ends)
-    latest = None
-    for look, seen in curve.looks.taken(candidate):
-        ends = (look.half, 1 - look.half / tasks, look.level)
-        contrast = seen.contrast(candidate, target, corrected=corrected, ends=ends)
-        if contrast is None:
-            continue  # so few seeds say nothing of their spread; the next look has more
-        latest = replace(contrast, look=look)
-        if latest.lower > curve.policy.rounding:
-            break  # what a later look would say cannot take it back
-    return latest
-
-
-def claimed_contrast(curve: FreezeCurve, candidate: Candidate, target: float) -> Interval | None:
-    """Return the contrast that the curve's search claims; as `contrast_of`."""
-    corrected = quality_claimed(curve) is QualityClaimed.CORRECTED
-    return contrast_of(curve, candidate, target, corrected=corrected)
-
-
-def second_look_promises(curve: FreezeCurve, candidate: Candidate, target: float) -> float:
-    """Return the probability that the second look would reject, from the claimed contrast now."""
-    if curve.looks is None:
-        return 0.0
-    taken = curve.looks.taken(candidate)
-    if len(taken) != 1:
-        return 0.0
-    [(first_look, seen)] = taken
-    if first_look.planned < 2:
-        return 0.0
-    planned = curve.looks.by_candidate[candidate]
-    _, level = levels(planned.counts, planned.error, curve.policy.first_look_share)
-    ends = (level / 2, 1 - level / 2, level)
-    expected = seen.contrast(
-        candidate,
-        target,
-        corrected=quality_claimed(curve) is QualityClaimed.CORRECTED,
-        as_if_seeds=planned.counts[1],
-        ends=ends,
-    )
-    if expected is None:
-        return 0.0
-    variances: list[float] = []
-    for seeds in planned.counts:
-        of_depth = seen.spread(candidate, seeds.depth).variance
-        of_full = seen.spread(REFERENCE, seeds.full).variance
-        variances.append(of_depth + target**2 * of_full)
-    now, then = variances
-    # By how much, one standard deviation, the contrast may move until then.
-    step = math.sqrt(max(now - then, 1e-12))
-    return NORMAL.cdf(expected.lower / step)

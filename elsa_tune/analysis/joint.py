@@ -22,16 +22,17 @@ from elsa_tune.analysis.answer import (
 from elsa_tune.analysis.certainty import (
     certified_in_order,
     certify,
-    contrast_of,
     counts_too_few_units,
-    has_surely_learnt,
     is_above_plan,
     lacks_scores,
     leaves_out_examples,
     plausible,
     tests_rest_on,
 )
-from elsa_tune.analysis.curve import CurvePoint, saves
+from elsa_tune.analysis.contrasts import contrast_of
+from elsa_tune.analysis.curve import CurvePoint
+from elsa_tune.analysis.curve_of_rows import saves
+from elsa_tune.analysis.learnt import has_surely_learnt
 from elsa_tune.analysis.recommendation import leaked_rows
 from elsa_tune.analysis.statistics.intervals import Interval
 from elsa_tune.analysis.statistics.uncertainty import Uncertainty

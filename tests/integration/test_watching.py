@@ -17,7 +17,7 @@ from elsa_tune.searching.cluster import nodes, watching
 from elsa_tune.searching.cluster.capacity import Capacity
 from elsa_tune.searching.cluster.hangs import Hangs
 from elsa_tune.searching.output import say
-from elsa_tune.searching.session import SearchRun
+from elsa_tune.searching.search_run import SearchRun
 from elsa_tune.specs.adapt.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.rate_space import RateList
 from elsa_tune.specs.trial import Recipe, TrialStatus

@@ -291,7 +291,7 @@ def test_every_name_in_backquotes_is_there() -> None:
     [
         "`elsa_tune.specs.space.load_space`, `specs.space`, `search.json`",
         "`elsa_tune.search(...)`, `elsa_tune.errors`",
-        "`searching/session.py: SearchRun.run`",
+        "`searching/search_run.py: SearchRun.run`",
         "`repo/test_names.py::test_every_name_in_backquotes_is_there`",
         "`training/`, `docs/reference`, `tests/repo`, `bench/lab/*.parquet`, `forward/`",
         "`SearchSpec`, `ValueError`, `SearchSpec.seeds`, `mlflow.pyfunc.load_model`, `8/12`",

@@ -12,9 +12,10 @@ import pytest
 from scipy import stats
 
 from elsa_tune.analysis.answers import freeze_curves
-from elsa_tune.analysis.certainty import verdict_on
-from elsa_tune.analysis.curve import CurvePoint, FreezeCurve, freeze_curve
+from elsa_tune.analysis.curve import CurvePoint, FreezeCurve
+from elsa_tune.analysis.curve_of_rows import freeze_curve
 from elsa_tune.analysis.groups import comparison_groups, require_one_each
+from elsa_tune.analysis.learnt import verdict_on
 from elsa_tune.analysis.statistics.intervals import Interval, Spread
 from elsa_tune.analysis.statistics.learning import Learnt, learnt
 from elsa_tune.analysis.statistics.resampling import ExampleDraws

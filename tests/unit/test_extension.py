@@ -18,7 +18,7 @@ from elsa_tune.searching.planning.rates import Rates, have_all_ended
 from elsa_tune.searching.planning.sampler import propose
 from elsa_tune.searching.planning.strategies import strategy_of
 from elsa_tune.searching.planning.strategy import left_to_measure
-from elsa_tune.searching.session import _cut_by
+from elsa_tune.searching.search_run import _cut_by
 from elsa_tune.searching.time_limit import TimeLimit
 from elsa_tune.searching.tune.searcher import PlanSearcher, SessionParts
 from elsa_tune.searching.tune.trainable import TRIAL

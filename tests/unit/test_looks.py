@@ -13,7 +13,7 @@ from scipy import stats
 from elsa_tune.analysis.answer import Answer, Reason
 from elsa_tune.analysis.answer_json import answer_object
 from elsa_tune.analysis.answers import answer_curve, answer_curves, answer_rows, freeze_curves
-from elsa_tune.analysis.certainty import second_look_promises
+from elsa_tune.analysis.contrasts import second_look_promises
 from elsa_tune.analysis.evidence import levels, second_level
 from elsa_tune.analysis.statistics.intervals import Interval
 from elsa_tune.errors import SpaceError

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from elsa_tune.analysis.comparing.comparison import compare_ways
-from elsa_tune.analysis.curve import freeze_curve
+from elsa_tune.analysis.curve_of_rows import freeze_curve
 from elsa_tune.analysis.groups import comparison_groups
 from elsa_tune.cli.app import app
 from elsa_tune.errors import NoAnswerError, ResultsError, SpaceError

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from elsa_tune.analysis.answer import Reason, check_target, quality_claimed, reaches
-from elsa_tune.analysis.certainty import counts_too_few_units, verdict_on_point
+from elsa_tune.analysis.certainty import counts_too_few_units
 from elsa_tune.analysis.comparing.differences import differences_of
 from elsa_tune.analysis.comparing.rate_ratio import rate_ratios
 from elsa_tune.analysis.comparing.ways import (
@@ -34,6 +34,7 @@ from elsa_tune.analysis.comparing.ways import (
 )
 from elsa_tune.analysis.comparing.ways_forecast import would_certify
 from elsa_tune.analysis.curve import FreezeCurve
+from elsa_tune.analysis.learnt import verdict_on_point
 from elsa_tune.analysis.statistics.intervals import SAME_QUALITY
 from elsa_tune.analysis.statistics.learning import Learnt
 from elsa_tune.analysis.wording.comparison import comparison_lines

@@ -10,14 +10,9 @@ finds beyond that, and the first leaves open, is not claimed: the two never cont
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from elsa_tune.analysis.certainty import (
-    judged_quality,
-    rows_counted,
-    spread_of_mean,
-    variance_by_rows,
-)
 from elsa_tune.analysis.comparing.ways import Differences, Rerun, Way, WayComparison
 from elsa_tune.analysis.curve import FreezeCurve
+from elsa_tune.analysis.learnt import judged_quality, rows_counted, spread_of_mean, variance_by_rows
 from elsa_tune.analysis.statistics.differences import (
     DifferenceTest,
     corrected_by_holm,

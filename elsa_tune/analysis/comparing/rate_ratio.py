@@ -12,9 +12,9 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from elsa_tune.analysis.certainty import verdict_on_point
 from elsa_tune.analysis.comparing.ways import RateRatio, Way, WayComparison
 from elsa_tune.analysis.curve import CurvePoint
+from elsa_tune.analysis.learnt import verdict_on_point
 from elsa_tune.analysis.statistics.intervals import student_quantile
 from elsa_tune.analysis.statistics.learning import Learnt
 from elsa_tune.specs.adapt.freeze import FreezeDepth

@@ -9,7 +9,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from elsa_tune.analysis.answer import FirstLines, QualityClaimed, Reason, WouldCertify
-from elsa_tune.analysis.curve import CurvePoint, FreezeCurve, freeze_curve
+from elsa_tune.analysis.curve import CurvePoint, FreezeCurve
+from elsa_tune.analysis.curve_of_rows import freeze_curve
 from elsa_tune.analysis.evidence import Evidence, curve_uncertainty
 from elsa_tune.analysis.groups import ResultGroup, comparison_groups, require_one_each
 from elsa_tune.analysis.measured import MeasuredRun

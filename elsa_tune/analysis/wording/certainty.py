@@ -4,9 +4,9 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 
 from elsa_tune.analysis.answer import DEFAULT_TARGET, Answer, Certified, Reason, WouldCertify
-from elsa_tune.analysis.certainty import verdict_on
 from elsa_tune.analysis.curve import CurvePoint, FreezeCurve
 from elsa_tune.analysis.groups import equal_units
+from elsa_tune.analysis.learnt import verdict_on
 from elsa_tune.analysis.statistics import uncertainty
 from elsa_tune.analysis.statistics.learning import Learnt
 from elsa_tune.analysis.wording.answer import cheaper_text

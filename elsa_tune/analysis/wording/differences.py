@@ -3,9 +3,9 @@
 import math
 
 from elsa_tune.analysis.answer import Reason
-from elsa_tune.analysis.certainty import rows_counted
 from elsa_tune.analysis.comparing.ways import Differences, Rerun, Way, WayBasis, WayComparison
 from elsa_tune.analysis.curve import FreezeCurve
+from elsa_tune.analysis.learnt import rows_counted
 from elsa_tune.analysis.statistics.intervals import SAME_QUALITY
 from elsa_tune.analysis.wording.certainty import why_not_certified
 from elsa_tune.analysis.wording.ways import are_plural, name_of, names_of

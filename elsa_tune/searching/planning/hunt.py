@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from elsa_tune.analysis.certainty import example_error, target_score
+from elsa_tune.analysis.contrasts import example_error, target_score
 from elsa_tune.errors import SpaceError
 from elsa_tune.searching.inputs import Inputs
 from elsa_tune.searching.planning.known import KnownTrial, Slot, exploring_of

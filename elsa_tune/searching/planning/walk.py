@@ -5,7 +5,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from elsa_tune.analysis.certainty import (
+from elsa_tune.analysis.contrasts import (
     claimed_contrast,
     example_error,
     is_far_below,
