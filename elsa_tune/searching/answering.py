@@ -171,7 +171,7 @@ def has_drawn(
     say: Say,
 ) -> bool:
     """Write the report's page and figures, and return whether that went well."""
-    from elsa_tune.report.page import write_report
+    from elsa_tune.report.folder import write_report
 
     command = f"elsa-tune report {paths.arguments} --out DIR"
     origins = {paths.name: origin_of(state)}

@@ -9,8 +9,17 @@ from typing import Any
 from elsa_tune.errors import DataError
 from elsa_tune.files import expanded, slug
 from elsa_tune.specs.task import DataSetSource, Metric, TaskKind, TaskSpec
-from elsa_tune.tasks import data_sets
-from elsa_tune.tasks.data_sets import DataSet, is_list, is_text, read_data_set, split_table
+from elsa_tune.tasks.data_sets.data_set import (
+    DataSet,
+    class_names,
+    columns_of,
+    is_float,
+    is_list,
+    is_text,
+    listed_columns,
+    split_table,
+)
+from elsa_tune.tasks.data_sets.reading import read_data_set
 from elsa_tune.tasks.hub import HUB_TASKS, PREFIX
 from elsa_tune.tasks.known import KNOWN_TASKS
 from elsa_tune.tasks.labels import MOST_CLASSES, are_values
@@ -157,7 +166,7 @@ def task_of(data_set: DataSet, wanted: Wanted) -> TaskSpec:
     label = _label(data_set, wanted)
     feature = data_set.features[label]
     source = _source(data_set, wanted, train, label)
-    classes = wanted.classes or data_sets.class_names(feature) or ()
+    classes = wanted.classes or class_names(feature) or ()
     kind = wanted.kind
     if kind is None and wanted.regression:
         kind = TaskKind.REGRESSION
@@ -166,7 +175,7 @@ def task_of(data_set: DataSet, wanted: Wanted) -> TaskSpec:
         cells = _labels_of(data_set, source.train, label)
     if kind is None:
         is_regression = False
-        if not classes and data_sets.is_float(feature):
+        if not classes and is_float(feature):
             numbers = {float(cell) for cell in cells if cell is not None}
             is_regression = are_values(numbers, label)
         kind = TaskKind.REGRESSION if is_regression else TaskKind.CLASSIFICATION
@@ -210,7 +219,7 @@ def _label(data_set: DataSet, wanted: Wanted) -> str:
     several = f"has several labels ({', '.join(candidates)})" if candidates else "names no label"
     raise DataError(
         f"data set '{data_set.where}' {several}; name the column by `label`: it has "
-        f"{data_sets.listed_columns(features)}"
+        f"{listed_columns(features)}"
     )
 
 
@@ -222,7 +231,7 @@ def _label_candidates(features: Mapping[str, Any]) -> list[str]:
         if is_list(feature):
             continue
         single.append(name)
-        if data_sets.class_names(feature) is not None:
+        if class_names(feature) is not None:
             declared.append(name)
     if len(declared) == 1:
         return declared
@@ -249,7 +258,7 @@ def several_labels(data_set: DataSet, label: str) -> DataError:
     return DataError(
         f"column '{label}' of data set '{data_set.where}' has {what}; elsa-tune learns one label a "
         "row: name another column by `label`, or write one label a row into a file; columns with "
-        f"one value a row: {data_sets.listed_columns(single) or 'none'}"
+        f"one value a row: {listed_columns(single) or 'none'}"
     )
 
 
@@ -259,7 +268,7 @@ def _says_label(name: str) -> bool:
 
 
 def _holds_classes(feature: Any) -> bool:
-    return data_sets.class_names(getattr(feature, "feature", None)) is not None
+    return class_names(getattr(feature, "feature", None)) is not None
 
 
 def _texts(data_set: DataSet, wanted: Wanted, label: str) -> tuple[str, ...]:
@@ -285,7 +294,7 @@ def _texts(data_set: DataSet, wanted: Wanted, label: str) -> tuple[str, ...]:
     which = "has several columns of texts" if texts else "holds no column of texts"
     raise DataError(
         f"data set '{data_set.where}' {which}; name one or two by `text`: it has "
-        f"{data_sets.listed_columns(features)}"
+        f"{listed_columns(features)}"
     )
 
 
@@ -310,7 +319,7 @@ def _check_there(data_set: DataSet, column: str, setting: str) -> None:
     if column not in data_set.features:
         raise DataError(
             f"`{setting}` {column}: data set '{data_set.where}' has no such column; it has "
-            f"{data_sets.listed_columns(data_set.features)}"
+            f"{listed_columns(data_set.features)}"
         )
 
 
@@ -444,4 +453,4 @@ def shown_columns(source: DataSetSource) -> Mapping[str, str]:
     """Return each column of a data set's training split and what it holds, JSON-ready."""
     data_set = read_data_set(source.location, source.config, source.revision)
     data_set = replace(data_set, train=source.train)
-    return data_sets.columns_of(data_set.features)
+    return columns_of(data_set.features)

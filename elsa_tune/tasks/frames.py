@@ -15,7 +15,7 @@ from elsa_tune.errors import DataError, StorageError, first_line, shortlist
 from elsa_tune.files import LONGEST_NAME, write_aside
 from elsa_tune.specs.task import DataSetSource, TaskKind
 from elsa_tune.tasks.data_set_task import Wanted, check_texts, task_of
-from elsa_tune.tasks.data_sets import DataSet, split_table
+from elsa_tune.tasks.data_sets.data_set import DataSet, split_table
 from elsa_tune.tasks.labels import are_values
 from elsa_tune.tasks.task_file import free_name
 from elsa_tune.words import listed

@@ -12,7 +12,7 @@ import pytest
 from mlflow.tracking import MlflowClient
 
 from elsa_tune.errors import TrackingError
-from elsa_tune.report import page
+from elsa_tune.report import folder as report_folder
 from elsa_tune.searching import launch
 from elsa_tune.searching.answering import answer_again
 from elsa_tune.searching.launch import resume
@@ -50,7 +50,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
         (place / "index.html").write_text("drawn")
         places.append(place)
 
-    monkeypatch.setattr(page, "write_report", draw)
+    monkeypatch.setattr(report_folder, "write_report", draw)
     return places
 
 

@@ -12,7 +12,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
 
 from elsa_tune.cli.app import app
-from elsa_tune.report.page import write_report
+from elsa_tune.report.folder import write_report
 from elsa_tune.specs.trial import Phase
 from tests.browsing import Browser, browsing, narrow, needs_chromium
 from tests.unit.report_examples import NASTY, answers_of, searched

@@ -24,7 +24,7 @@ from elsa_tune.cli.answer_tables import print_curves
 from elsa_tune.errors import ResultsError, UsageError
 from elsa_tune.exporting.choice import choose
 from elsa_tune.report import charts
-from elsa_tune.report.page import write_report
+from elsa_tune.report.folder import write_report
 from elsa_tune.results.results_csv import import_results, write_results
 from elsa_tune.sources.source import Question
 from elsa_tune.sources.tables import Table

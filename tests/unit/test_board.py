@@ -21,7 +21,8 @@ from elsa_tune.cli.printing import with_options
 from elsa_tune.errors import StorageError
 from elsa_tune.fitted_table import fitted_table
 from elsa_tune.searching import board as boards
-from elsa_tune.searching.board import Board, candidate_lines, counts_of
+from elsa_tune.searching.board import Board
+from elsa_tune.searching.board_lines import candidate_lines, counts_of
 from elsa_tune.searching.output import printing, say
 from elsa_tune.searching.planning.known import KnownTrial
 from elsa_tune.searching.planning.plan import planned_trials, trial_range

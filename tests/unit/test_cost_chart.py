@@ -17,7 +17,8 @@ from elsa_tune.errors import shortened
 from elsa_tune.report import charts, figures
 from elsa_tune.report.charts import Chart, Series
 from elsa_tune.report.cost_chart import quality_by_cost
-from elsa_tune.report.page import by_name, comparisons_by_name, write_report
+from elsa_tune.report.folder import write_report
+from elsa_tune.report.page import by_name, comparisons_by_name
 from elsa_tune.report.tables import ways_table
 from elsa_tune.results.results_csv import write_results
 from elsa_tune.specs.adapt import candidates

@@ -19,7 +19,8 @@ from elsa_tune.errors import DataError, UnknownNameError
 from elsa_tune.specs.task import DataSetSource, Metric, TaskKind, TaskSource, TaskSpec
 from elsa_tune.specs.trial import Recipe
 from elsa_tune.tasks.data_set_task import Wanted, read_reference, task_of
-from elsa_tune.tasks.data_sets import DataSet, read_data_set
+from elsa_tune.tasks.data_sets.data_set import DataSet
+from elsa_tune.tasks.data_sets.reading import read_data_set
 from elsa_tune.tasks.frames import write_task
 from elsa_tune.tasks.hub import HUB_TASKS
 from elsa_tune.tasks.task_file import read_task_file, resolve_task

@@ -25,7 +25,7 @@ import yaml
 from datasets import Dataset, DatasetDict
 
 from elsa_tune.errors import ModelError, RunError, UsageError
-from elsa_tune.searching.board import CandidateLine, counts_of
+from elsa_tune.searching.board_lines import CandidateLine, counts_of
 from elsa_tune.searching.inputs import SearchOptions
 from elsa_tune.searching.jobs import server as servers
 from elsa_tune.searching.jobs.address import dashboard_url

@@ -31,7 +31,7 @@ from elsa_tune.analysis.answers import freeze_curves
 from elsa_tune.analysis.comparing.ways import WayBasis
 from elsa_tune.analysis.warning import WarningCode
 from elsa_tune.exporting import model as exported_model
-from elsa_tune.report import page
+from elsa_tune.report import folder as report_folder
 from elsa_tune.results.columns import COLUMNS
 from elsa_tune.searching.planning import strategies
 from elsa_tune.searching.record import facts_of, started
@@ -598,7 +598,7 @@ def test_records_that_wait_on_another_disk_keep_their_files_name(
 
 def test_a_report_and_an_exported_folder_keep_their_names(tmp_path: Path) -> None:
     rows = falling_curve()
-    written = page.write_report(answers_of(rows), rows, tmp_path / "report")
+    written = report_folder.write_report(answers_of(rows), rows, tmp_path / "report")
     assert not lost(
         "index.html curve.csv answers.csv answers.json trials.csv figures/freeze_curve.svg",
         {str(file.relative_to(tmp_path / "report")) for file in written},

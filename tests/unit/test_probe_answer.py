@@ -15,7 +15,7 @@ from elsa_tune.analysis.answer_json import answer_object, freeze_curve_object
 from elsa_tune.analysis.answers import answer_rows, freeze_curves
 from elsa_tune.analysis.warning import WarningCode
 from elsa_tune.cli.answer_tables import print_curves
-from elsa_tune.report.page import write_report
+from elsa_tune.report.folder import write_report
 from elsa_tune.results.results_csv import import_results, write_results
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.trial import Phase

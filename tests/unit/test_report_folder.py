@@ -12,8 +12,8 @@ import pytest
 from elsa_tune.analysis.answers import answer_rows
 from elsa_tune.errors import StorageError
 from elsa_tune.files import write_aside
-from elsa_tune.report import page
-from elsa_tune.report.page import check_folder, write_report
+from elsa_tune.report import folder as report_folder
+from elsa_tune.report.folder import check_folder, write_report
 from elsa_tune.results.results_csv import import_results
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.trial import TrialStatus
@@ -141,7 +141,7 @@ def test_a_report_that_found_no_room_is_replaced(
 
     out = tmp_path / "report"
     with monkeypatch.context() as full:
-        full.setattr(page, "write_aside", fuller)
+        full.setattr(report_folder, "write_aside", fuller)
         out.mkdir()
         with pytest.raises(StorageError, match="No space left"):
             write(SMALL, out)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from elsa_tune.cli.app import main
-from elsa_tune.searching.board import candidate_lines, counts_of
+from elsa_tune.searching.board_lines import candidate_lines, counts_of
 from elsa_tune.searching.planning.known import known_trial
 from elsa_tune.searching.specification import save_specification
 from elsa_tune.sources.record import list_searches

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from elsa_tune.searching.board import Board, candidate_lines
+from elsa_tune.searching.board import Board
+from elsa_tune.searching.board_lines import candidate_lines
 from elsa_tune.searching.planning.known import KnownTrial
 from elsa_tune.searching.record import SearchRecord
 from elsa_tune.specs.model import ModelSpec

@@ -21,7 +21,7 @@ import typer
 from elsa_tune.analysis.answers import answer_rows
 from elsa_tune.cli.commands.search import _conclude
 from elsa_tune.errors import NoAnswerError, RunError
-from elsa_tune.report import page
+from elsa_tune.report import folder as report_folder
 from elsa_tune.searching import answering, launch, session
 from elsa_tune.searching.cluster.shares import settled_recipe
 from elsa_tune.searching.planning.known import KnownTrial, measured_rates
@@ -68,7 +68,7 @@ def test_whatever_the_answer_meets_is_said_and_survived(
 def test_a_drawing_that_fails_is_said_and_survived(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(page, "write_report", fail)
+    monkeypatch.setattr(report_folder, "write_report", fail)
     said: list[str] = []
     paths = SearchPaths(tmp_path, "mine")
     assert not answering.has_drawn(SearchState.replay([]), paths, [], [], said.append)

@@ -34,7 +34,7 @@ from elsa_tune.specs.row_findings import FindingCode, finding_lines
 from elsa_tune.specs.task import TaskSpec
 from elsa_tune.specs.trial import Phase, Recipe, Selection
 from elsa_tune.tasks.data_set_task import Wanted, task_of
-from elsa_tune.tasks.data_sets import DataSet
+from elsa_tune.tasks.data_sets.data_set import DataSet
 from elsa_tune.tasks.draft import Columns
 from elsa_tune.tasks.frames import write_task
 from elsa_tune.tasks.task_file import read_task_file, resolve_task

@@ -202,7 +202,7 @@ def report(
     """
     from elsa_tune.analysis.answers import answer_curves
     from elsa_tune.analysis.comparing.ways import COMPARED_TARGET
-    from elsa_tune.report.page import check_folder, write_report
+    from elsa_tune.report.folder import check_folder, write_report
     from elsa_tune.sources.source import target_of
 
     check_folder(out)

@@ -24,7 +24,7 @@ from elsa_tune.specs.model import ModelSource
 from elsa_tune.specs.space import shipped_spaces
 from elsa_tune.specs.task import DataSetSource, FilesSource, GlueSource, TaskSpec
 from elsa_tune.tasks.data_set_task import is_data_set
-from elsa_tune.tasks.data_sets import files_read
+from elsa_tune.tasks.data_sets.reading import files_read
 from elsa_tune.tasks.task_file import YAML_SUFFIXES
 from elsa_tune.words import listed
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from elsa_tune.tracking.record_names import WAITS_FOR_NODE
 
-# `12/40`, or `12 of 40 to 60`, as `board.counts_of` writes it.
+# `12/40`, or `12 of 40 to 60`, as `board_lines.counts_of` writes it.
 _ENDED = r"(\d+)(?:/| of (?:\d+ to )?)(\d+)"
 # `12/40 trials: ...`, which the board prints after a silence.
 _COUNTS = re.compile(f"{_ENDED} trials: (.*)")

@@ -22,7 +22,8 @@ from elsa_tune.specs.task import (
     GlueSource,
     TaskSpec,
 )
-from elsa_tune.tasks.data_sets import read_data_set, split_table
+from elsa_tune.tasks.data_sets.data_set import split_table
+from elsa_tune.tasks.data_sets.reading import read_data_set
 from elsa_tune.tasks.known import LAYOUTS, UNLABELLED, GlueLayout
 from elsa_tune.tasks.table_file import Table, check_characters, read_table
 from elsa_tune.tasks.types.registry import type_of
