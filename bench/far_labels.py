@@ -27,7 +27,8 @@ from scipy.stats import rankdata
 
 from elsa_tune.analysis.statistics import intervals, resampling
 from elsa_tune.analysis.statistics.resampling import ExampleDraws, resample
-from elsa_tune.analysis.statistics.uncertainty import CandidateRuns, Uncertainty
+from elsa_tune.analysis.statistics.seeds import CandidateRuns
+from elsa_tune.analysis.statistics.uncertainty import Uncertainty
 from elsa_tune.specs.adapt.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.result_row import Predictions
 from elsa_tune.tasks.types.registry import kernel_of

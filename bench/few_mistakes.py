@@ -26,7 +26,8 @@ import numpy as np
 from scipy import optimize, stats
 
 from elsa_tune.analysis.statistics.resampling import ExampleDraws, resample, score
-from elsa_tune.analysis.statistics.uncertainty import CandidateRuns, Uncertainty
+from elsa_tune.analysis.statistics.seeds import CandidateRuns
+from elsa_tune.analysis.statistics.uncertainty import Uncertainty
 from elsa_tune.specs.adapt.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.result_row import Predictions
 

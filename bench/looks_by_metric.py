@@ -32,7 +32,8 @@ from elsa_tune.analysis.evidence import levels
 from elsa_tune.analysis.statistics import intervals, resampling
 from elsa_tune.analysis.statistics.intervals import Interval
 from elsa_tune.analysis.statistics.resampling import ExampleDraws, resample
-from elsa_tune.analysis.statistics.uncertainty import CandidateRuns, Uncertainty
+from elsa_tune.analysis.statistics.seeds import CandidateRuns
+from elsa_tune.analysis.statistics.uncertainty import Uncertainty
 from elsa_tune.specs.adapt.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.policy import Policy, SeedCounts
 from elsa_tune.specs.result_row import Predictions

@@ -61,6 +61,7 @@ TESTED = {
     "elsa_tune/analysis/statistics/resampling.py": "resampling uncertainty",
     "elsa_tune/analysis/statistics/intervals.py": "uncertainty certainty curve comparison",
     "elsa_tune/analysis/statistics/learning.py": "uncertainty certainty curve comparison",
+    "elsa_tune/analysis/statistics/seeds.py": "uncertainty certainty curve comparison",
     "elsa_tune/analysis/statistics/uncertainty.py": "uncertainty certainty curve comparison",
     "elsa_tune/analysis/answer.py": f"first_lines api {_ANSWERS}",
     "elsa_tune/analysis/answer_json.py": f"answer_cli persisted_names api {_ANSWERS}",

@@ -19,7 +19,8 @@ from elsa_tune.analysis.groups import ResultGroup, equal_units
 from elsa_tune.analysis.measured import MeasuredRun, Runs
 from elsa_tune.analysis.statistics.intervals import Look
 from elsa_tune.analysis.statistics.resampling import ExampleDraws, resample, score
-from elsa_tune.analysis.statistics.uncertainty import CandidateRuns, Uncertainty
+from elsa_tune.analysis.statistics.seeds import CandidateRuns
+from elsa_tune.analysis.statistics.uncertainty import Uncertainty
 from elsa_tune.analysis.warning import AnswerWarning, WarningCode
 from elsa_tune.errors import ResultsError
 from elsa_tune.specs.adapt.candidate import Candidate

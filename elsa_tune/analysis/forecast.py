@@ -16,7 +16,8 @@ from elsa_tune.analysis.answer import Answer, WouldCertify
 from elsa_tune.analysis.curve import CurvePoint
 from elsa_tune.analysis.evidence import levels
 from elsa_tune.analysis.statistics.intervals import Ends, Interval
-from elsa_tune.analysis.statistics.uncertainty import CandidateRuns, Uncertainty
+from elsa_tune.analysis.statistics.seeds import CandidateRuns
+from elsa_tune.analysis.statistics.uncertainty import Uncertainty
 from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.policy import Policy, SeedCounts
 

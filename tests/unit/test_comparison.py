@@ -18,7 +18,8 @@ from elsa_tune.analysis.comparing.comparison import below, compare_ways, holm
 from elsa_tune.analysis.comparing.rate_ratio import ratios_of_ways
 from elsa_tune.analysis.comparing.ways import Way, WayBasis, WayComparison, way_curves
 from elsa_tune.analysis.statistics.resampling import ExampleDraws
-from elsa_tune.analysis.statistics.uncertainty import CandidateRuns, Uncertainty
+from elsa_tune.analysis.statistics.seeds import CandidateRuns
+from elsa_tune.analysis.statistics.uncertainty import Uncertainty
 from elsa_tune.errors import ResultsError, UsageError
 from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.adapt.lora import Lora

@@ -19,7 +19,8 @@ from elsa_tune.analysis.learnt import verdict_on
 from elsa_tune.analysis.statistics.intervals import Interval, Spread
 from elsa_tune.analysis.statistics.learning import Learnt, learnt
 from elsa_tune.analysis.statistics.resampling import ExampleDraws
-from elsa_tune.analysis.statistics.uncertainty import CandidateRuns, Uncertainty
+from elsa_tune.analysis.statistics.seeds import CandidateRuns
+from elsa_tune.analysis.statistics.uncertainty import Uncertainty
 from elsa_tune.analysis.warning import WarningCode
 from elsa_tune.errors import ResultsError
 from elsa_tune.specs.adapt.freeze import FULL_MODEL, FreezeDepth

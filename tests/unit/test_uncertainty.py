@@ -27,11 +27,8 @@ from elsa_tune.analysis.statistics.resampling import (
     resample,
     score,
 )
-from elsa_tune.analysis.statistics.uncertainty import (
-    CandidateRuns,
-    Uncertainty,
-    excluded_failure_rate,
-)
+from elsa_tune.analysis.statistics.seeds import CandidateRuns, excluded_failure_rate
+from elsa_tune.analysis.statistics.uncertainty import Uncertainty
 from elsa_tune.specs.adapt.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.policy import UNRECORDED, Policy
 from elsa_tune.specs.result_row import Predictions

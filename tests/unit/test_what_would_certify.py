@@ -23,7 +23,8 @@ from elsa_tune.analysis.forecast import (
 from elsa_tune.analysis.power import FLIPPED_SHARE, PAIRED_SHARE, PlannedTest, Power
 from elsa_tune.analysis.statistics.intervals import Interval
 from elsa_tune.analysis.statistics.resampling import ExampleDraws, resample
-from elsa_tune.analysis.statistics.uncertainty import CandidateRuns, Uncertainty
+from elsa_tune.analysis.statistics.seeds import CandidateRuns
+from elsa_tune.analysis.statistics.uncertainty import Uncertainty
 from elsa_tune.specs.adapt.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.policy import Claim, Policy, SeedCounts
 from elsa_tune.specs.result_row import Predictions, ResultRow

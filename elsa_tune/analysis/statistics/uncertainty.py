@@ -27,12 +27,11 @@ from elsa_tune.analysis.statistics.intervals import (
     Interval,
     Spread,
     interval_of,
-    rounding_variance,
     share_below,
-    variance_of_runs,
     welch,
 )
 from elsa_tune.analysis.statistics.resampling import ExampleDraws, Floats
+from elsa_tune.analysis.statistics.seeds import CandidateRuns, Seeds
 from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.adapt.candidates import REFERENCE
 from elsa_tune.specs.policy import Policy, SeedTerms
@@ -41,43 +40,6 @@ from elsa_tune.tasks.types.registry import kernel_of
 # How much farther than in its resamples a depth is taken to move, at most: one next to 1 does not
 # move at all.
 _MOST_TIMES = 50.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CandidateRuns:
-    """The measuring runs of one depth."""
-
-    candidate: Candidate  # the depth
-    qualities: tuple[float, ...]  # [S], fractions
-    failed: tuple[bool, ...]  # [S], as `failures.failed_runs` finds them
-
-    @property
-    def count(self) -> int:
-        """How many there are, S."""
-        return len(self.qualities)
-
-    @property
-    def mean(self) -> float:
-        """The mean quality of these runs."""
-        total = math.fsum(self.qualities)
-        return total / self.count
-
-    @property
-    def working(self) -> Floats:
-        """The qualities of the runs that did not fail."""
-        working = []
-        for quality, is_failed in zip(self.qualities, self.failed, strict=True):
-            if not is_failed:
-                working.append(quality)
-        return np.asarray(working)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _SeedTerm:
-    """What the seeds of one depth bring into a contrast."""
-
-    spread: Spread  # with the variance of collapses that its runs did not show
-    allowance: float  # how much such collapses would lower the contrast's value, at least 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,70 +176,31 @@ class Uncertainty:
         assert moved is not None
         return float(np.var(moved))
 
-    def spread(self, candidate: Candidate, as_if_seeds: int | None = None) -> Spread:
-        """Return how far the mean of a depth's seeds can be trusted.
-
-        Its own variance, with that of the other depths that learn as a prior; never less than what
-        its runs answer differently. A depth with a failed seed stands alone. as_if_seeds: for S.
-        """
-        runs = self.runs[candidate]
-        seeds = as_if_seeds or runs.count
-        own_freedom = seeds - 1
-        own_variance = 0.0
-        if runs.count > 1:
-            own_variance = variance_of_runs(runs.qualities)
-        prior_freedom = 0.0
-        prior_variance = 0.0
-        most = self.policy.prior_freedom
-        stands_alone = most == 0 or any(runs.failed)
-        of_others = None
-        if not stands_alone:
-            of_others = self._spread_of_others(runs)
-        if of_others is not None:
-            together = most + of_others.freedom
-            prior_freedom = most * of_others.freedom / together
-            prior_variance = of_others.variance
-        freedom = prior_freedom + own_freedom
-        pooled_variance = 0.0
-        if freedom > 0:
-            prior_squares = prior_freedom * prior_variance
-            own_squares = own_freedom * own_variance
-            pooled_variance = (prior_squares + own_squares) / freedom
-        variance_of_run = max(pooled_variance, self._flips(candidate))
-        variance_of_run += self._rounding
-        return Spread(
-            variance=variance_of_run / seeds,
-            freedom=freedom,
+    @functools.cached_property
+    def _seeds(self) -> Seeds:
+        """What the seeds say."""
+        flips: Mapping[Candidate, float] = {}
+        if self.examples is not None:
+            flips = self.examples.flips
+        return Seeds(
+            runs=self.runs,
+            chance=self.chance,
+            flips=flips,
+            are_exact=self.has_predictions,
+            policy=self.policy,
         )
 
+    def spread(self, candidate: Candidate, as_if_seeds: int | None = None) -> Spread:
+        """Return how far the mean of a depth's seeds can be trusted. as_if_seeds: for S."""
+        return self._seeds.spread(candidate, as_if_seeds)
+
     def is_rounding_alone(self, candidate: Candidate) -> bool:
-        """Whether a depth's spread is no more than what its scores were rounded by, or nothing.
+        """Whether a depth's spread is no more than what its scores were rounded by, or nothing."""
+        return self._seeds.is_rounding_alone(candidate)
 
-        Then seeds that all score the same tell nothing of how far another would move the mean.
-        """
-        runs = self.runs.get(candidate)
-        if runs is None or runs.count < 2:
-            return False
-        of_run = self.spread(candidate).variance * runs.count
-        return of_run - self._rounding < SAME_QUALITY**2
-
-    def _spread_of_others(self, runs: CandidateRuns) -> Spread | None:
-        """Return how single runs of the other depths that learn spread; None without any to say.
-
-        Pooled within depths: each gives its squares about its own mean.
-        """
-        squares = 0.0
-        freedom = 0
-        for others in self._learning:
-            if others is runs:
-                continue
-            qualities = others.working
-            count = len(qualities)
-            squares += float(np.var(qualities)) * count
-            freedom += count - 1
-        if freedom == 0:
-            return None
-        return Spread(variance=squares / freedom, freedom=freedom)
+    def failures(self) -> tuple[int, int]:
+        """Count the failed and all runs of the depths that learn; (0, 0) with chance unknown."""
+        return self._seeds.failures()
 
     def contrast(
         self,
@@ -367,7 +290,7 @@ class Uncertainty:
         """Return what the interval of a contrast is made of; None with too few seeds."""
         tuned = self.runs.get(candidate)
         other = self.runs.get(against)
-        if tuned is None or other is None or not self._has_enough_seeds(tuned, other):
+        if tuned is None or other is None or not self._seeds.are_enough(tuned, other):
             return None
         base = self.chance if corrected else 0.0
         if base is None:
@@ -378,8 +301,8 @@ class Uncertainty:
         other_seeds = other.count
         if as_if_seeds is not None:
             tuned_seeds, other_seeds = as_if_seeds
-        tuned_term = self._seed_term(tuned, 1.0, tuned_seeds)
-        other_term = self._seed_term(other, -target, other_seeds)
+        tuned_term = self._seeds.term(tuned, 1.0, tuned_seeds)
+        other_term = self._seeds.term(other, -target, other_seeds)
         spreads = [tuned_term.spread, other_term.spread]
         if self.policy.seed_terms is SeedTerms.WELCH:
             spreads = [welch(*spreads)]
@@ -407,30 +330,6 @@ class Uncertainty:
             allowance=allowance,
             rise=rise,
             fewest_seeds=min(tuned_seeds, other_seeds),
-        )
-
-    def _has_enough_seeds(self, tuned: CandidateRuns, other: CandidateRuns) -> bool:
-        """Whether there are enough seeds, of both depths and in all, to tell their spread."""
-        if min(tuned.count, other.count) < self.policy.fewest_seeds:
-            return False
-        freedom = 0
-        for runs in {tuned, other, *self._learning}:
-            freedom += runs.count - 1
-        return freedom >= self.policy.fewest_freedom
-
-    def _seed_term(self, runs: CandidateRuns, weight: float, seeds: int) -> _SeedTerm:
-        """Return what a depth's seeds bring into a contrast that has its mean with this weight."""
-        move, more_variance = self._unseen(runs, seeds)
-        seen = self.spread(runs.candidate, seeds)
-        variance = seen.variance + more_variance
-        weighted = Spread(
-            variance=weight**2 * variance,
-            freedom=seen.freedom,
-        )
-        fall = -weight * move
-        return _SeedTerm(
-            spread=weighted,
-            allowance=max(0.0, fall),
         )
 
     def _moved_contrast(
@@ -508,70 +407,6 @@ class Uncertainty:
         least = at_boundary / _MOST_TIMES
         return max(1.0, at_boundary / max(kernel.spread_at(runs.mean), least))
 
-    def failures(self) -> tuple[int, int]:
-        """Count the failed and all runs of the depths that learn.
-
-        The runs of other depths fail for more than bad luck. (0, 0) where chance is not known.
-        """
-        if self.chance is None:
-            return 0, 0
-        failed = 0
-        count = 0
-        for runs in self._learning:
-            failed += sum(runs.failed)
-            count += runs.count
-        return failed, count
-
-    @functools.cached_property
-    def _share_lost(self) -> float:
-        """The share of what its depth's working runs gain over guessing that a failed run lost.
-
-        Their mean over all depths that learn; all of it where only guessing is failing.
-        """
-        if self.policy.failed_loss is None or self.chance is None:
-            return 1.0
-        shares_lost: list[float] = []
-        for runs in self._learning:
-            working_mean = float(runs.working.mean())
-            usual_gain = working_mean - self.chance
-            if usual_gain <= 0:
-                continue
-            for quality, is_failed in zip(runs.qualities, runs.failed, strict=True):
-                if not is_failed:
-                    continue
-                gain = quality - self.chance
-                share_left = gain / usual_gain
-                shares_lost.append(1 - share_left)
-        if not shares_lost:
-            return 1.0
-        return math.fsum(shares_lost) / len(shares_lost)
-
-    @functools.cached_property
-    def _learning(self) -> tuple[CandidateRuns, ...]:
-        """The depths whose working runs gain a good share of what the best depth's do."""
-        chance = self.chance or 0.0
-        gains: dict[Candidate, float] = {}
-        for candidate, runs in self.runs.items():
-            working = runs.working
-            if len(working) == 0:
-                continue
-            working_mean = float(working.mean())
-            gains[candidate] = working_mean - chance
-        best_gain = max(gains.values(), default=0.0)
-        least_gain = best_gain * self.policy.learning_share
-        learning: list[CandidateRuns] = []
-        for candidate, gain in gains.items():
-            if gain >= least_gain:
-                learning.append(self.runs[candidate])
-        return tuple(learning)
-
-    def _flips(self, candidate: Candidate) -> float:
-        """Return ExampleDraws.flips; 0 where a seed failed, which differs for that reason."""
-        has_failed_seed = any(self.runs[candidate].failed)
-        if self.examples is None or has_failed_seed:
-            return 0.0
-        return self.examples.flips.get(candidate, 0.0)
-
     def _without_flips(self, moved: Floats, weights: Mapping[Candidate, float]) -> Floats:
         """Return the moves of a weighted sum of depths, less the flips that seeds' spread has."""
         variance = float(np.var(moved))
@@ -579,54 +414,12 @@ class Uncertainty:
             return moved
         counted_twice = 0.0
         for candidate, weight in weights.items():
-            flips = self._flips(candidate)
+            flips = self._seeds.flips_of(candidate)
             seeds = self.runs[candidate].count
             counted_twice += weight**2 * flips / seeds
         share_left = 1 - counted_twice / variance
         share_kept = max(share_left, self.policy.least_example_share)
         return moved * math.sqrt(share_kept)
-
-    @functools.cached_property
-    def _rounding(self) -> float:
-        """The variance of a quality's rounding when written down: .801 may be .8005 to .8015."""
-        if self.has_predictions:
-            return 0.0
-        qualities: list[float] = []
-        for runs in self.runs.values():
-            qualities += runs.qualities
-        return rounding_variance(qualities, self.policy.exact_decimals)
-
-    def _unseen(self, runs: CandidateRuns, seeds: int) -> tuple[float, float]:
-        """Return how far collapses move a depth's mean, and its variance beyond what runs show.
-
-        They are taken to be as frequent there as over all depths that learn: a fifth of seeds
-        collapsing is often invisible in three seeds, but not in all depths'. seeds: how many the
-        mean is of, or is to be of.
-        """
-        failed, count = self.failures()
-        if self.chance is None or failed == 0:
-            return 0.0, 0.0
-        working = runs.working
-        if len(working) == 0:
-            return 0.0, 0.0
-        # Laplace's rule of succession.
-        failing = (failed + 1) / (count + 2)
-        succeeding = 1 - failing
-        working_mean = float(working.mean())
-        usual_gain = working_mean - self.chance
-        fall = usual_gain * self._share_lost
-        # Of a mixture: within the runs that work, and between these and the collapsed ones.
-        within = 0.0
-        if len(working) > 1:
-            within = variance_of_runs(working)
-        between = failing * succeeding * fall**2
-        variance_of_run = succeeding * within + between
-        variance_of_mean = variance_of_run / seeds
-        mean_with_collapses = working_mean - failing * fall
-        move = mean_with_collapses - runs.mean
-        shown = self.spread(runs.candidate, seeds)
-        more_variance = variance_of_mean - shown.variance
-        return move, max(0.0, more_variance)
 
 
 def _interval(
@@ -649,9 +442,3 @@ def _at_least(moved: Floats, error: float) -> Floats:
     """Return [R], moves with this standard error, or with their own if it is larger."""
     own_error = float(np.std(moved))
     return moved * max(1.0, error / own_error)
-
-
-def excluded_failure_rate(seeds: int) -> float:
-    """Return the share of failing seeds that S without a failure leave possible at 95 %."""
-    succeeding = 0.05 ** (1 / seeds)
-    return float(1 - succeeding)

@@ -7,8 +7,9 @@ from elsa_tune.analysis.answer import DEFAULT_TARGET, Answer, Certified, Reason,
 from elsa_tune.analysis.curve import CurvePoint, FreezeCurve
 from elsa_tune.analysis.groups import equal_units
 from elsa_tune.analysis.learnt import verdict_on
-from elsa_tune.analysis.statistics import uncertainty
 from elsa_tune.analysis.statistics.learning import Learnt
+from elsa_tune.analysis.statistics.seeds import excluded_failure_rate
+from elsa_tune.analysis.statistics.uncertainty import Uncertainty
 from elsa_tune.analysis.wording.answer import cheaper_text
 from elsa_tune.analysis.wording.would_certify import need_text
 from elsa_tune.specs.adapt.candidate import Candidate
@@ -298,9 +299,7 @@ def _weaker_text(answer: Answer, claimed: Certified) -> Iterator[str]:
         )
 
 
-def _failures_text(
-    uncertainty_of: uncertainty.Uncertainty, certified: Candidate, layers: int
-) -> Iterator[str]:
+def _failures_text(uncertainty_of: Uncertainty, certified: Candidate, layers: int) -> Iterator[str]:
     failed, count = uncertainty_of.failures()
     if failed:
         yield (
@@ -309,7 +308,7 @@ def _failures_text(
         )
         return
     seeds = uncertainty_of.runs[certified].count
-    share = 100 * uncertainty.excluded_failure_rate(seeds)
+    share = 100 * excluded_failure_rate(seeds)
     yield (
         "That holds if seeds fail no more often than they did here: "
         f"{seeds} seeds without a failure cannot exclude that up to {share:.0f} % of fresh seeds "
