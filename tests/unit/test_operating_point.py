@@ -323,6 +323,16 @@ def test_the_joint_answer_certifies_nothing_where_epochs_were_chosen_on_the_judg
     assert joint.plausible is None
 
 
+def test_the_joint_answer_certifies_nothing_where_a_tasks_runs_have_no_score() -> None:
+    rows = two_tasks({0: 0.9, 3: 0.89}, {0: 0.8, 3: 0.79})
+    *_, joint = answer_rows(rows)
+    assert joint.certified is not None
+    lacking = dataclasses.replace(rows[-1], seed=9, quality=None, status=TrialStatus.FAILED)
+    *_, joint = answer_rows([*rows, lacking])
+    assert joint.certified is None and joint.reason is Reason.SEEDS_MISSING
+    assert joint.plausible is None
+
+
 def test_one_layer_of_several_tasks_is_one() -> None:
     *_, joint = answer_rows(two_tasks({0: 0.9, 5: 0.89}, {0: 0.8, 5: 0.79}))
     assert joint.sentence.startswith("1 of 6 layers keeps ")
