@@ -70,8 +70,8 @@ from seeds import LEARNT, NEAR
 from elsa_tune.analysis.evidence import levels
 from elsa_tune.searching.planning.known import is_cheap
 from elsa_tune.searching.planning.outward import outward
+from elsa_tune.searching.planning.proposals import first_points
 from elsa_tune.searching.planning.rates import best_rate
-from elsa_tune.searching.planning.sampler import first_points
 from elsa_tune.specs.border import has_learnt
 from elsa_tune.specs.policy import Policy, SeedCounts
 from elsa_tune.specs.search import SearchSpec

@@ -52,7 +52,7 @@ TICK_S = 0.02
 
 _ANSWERS = "operating_point first_lines curve certainty rates probe_answer"
 _COMPARISONS = "comparison comparison_output cost_chart"
-_PLANNING = "plan extension sampler"
+_PLANNING = "plan extension proposals"
 
 # The code under test and the unit tests that concern it, those that know it best first. A folder
 # stands for what no longer name above it has taken.
@@ -106,7 +106,7 @@ TESTED = {
     "elsa_tune/searching/planning/outward.py": f"extension {_PLANNING}",
     "elsa_tune/searching/planning/plan.py": f"plan {_PLANNING} hunt searches_cli ways_power",
     "elsa_tune/searching/planning/rates.py": f"extension {_PLANNING} hunt",
-    "elsa_tune/searching/planning/sampler.py": f"sampler {_PLANNING}",
+    "elsa_tune/searching/planning/proposals.py": f"sampler {_PLANNING}",
     "elsa_tune/searching/planning/samplers.py": f"sampler {_PLANNING}",
     "elsa_tune/searching/planning/strategies.py": "plan persisted_names",
     "elsa_tune/searching/planning/strategy.py": f"{_PLANNING} looks hunt policy",

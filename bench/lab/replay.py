@@ -40,8 +40,8 @@ from elsa_tune.searching.inputs import Inputs, SearchOptions
 from elsa_tune.searching.planning import samplers
 from elsa_tune.searching.planning.known import KnownTrial, Trials, is_cheap, relative_cost, tries_of
 from elsa_tune.searching.planning.outward import outward
+from elsa_tune.searching.planning.proposals import propose
 from elsa_tune.searching.planning.rates import GivenThenOutward, Rates
-from elsa_tune.searching.planning.sampler import propose
 from elsa_tune.searching.planning.strategies import strategy_of
 from elsa_tune.searching.specification import specify
 from elsa_tune.searching.tune.asha import PerCandidateAsha

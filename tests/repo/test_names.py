@@ -35,7 +35,7 @@ PATH = re.compile(r"[\w.*-]+(?:/[\w.*-]+)+/?|[\w.-]+/")
 DOTTED = re.compile(r"([A-Za-z_]\w*(?:\.\w+)+)(?:\(.*\))?")
 # `SearchSpec`, but not `MLFLOW_TRACKING_URI` and not `TASK_prediction`
 CLASS = re.compile(r"[A-Z][a-z]+[A-Z][A-Za-z]*|[A-Z]{2,}[a-z][A-Za-z]*")
-# **Slot, KnownTrial** (`sampler.py`, `known.py`)
+# **Slot, KnownTrial** (`proposals.py`, `known.py`)
 BOLD = re.compile(r"\*\*(\w+(?:, \w+)*)\*\*\s\(((?:`[\w/]+\.py`(?:, )?)+)")
 
 # The ends of files that a search leaves or that a user has, such as `search.json`.

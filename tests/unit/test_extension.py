@@ -14,8 +14,8 @@ from elsa_tune.searching.planning import samplers
 from elsa_tune.searching.planning.known import KnownTrial, Trials, is_cheap, relative_cost, tries_of
 from elsa_tune.searching.planning.outward import outward
 from elsa_tune.searching.planning.plan import planned_trials, trial_ranges
+from elsa_tune.searching.planning.proposals import propose
 from elsa_tune.searching.planning.rates import Rates, have_all_ended
-from elsa_tune.searching.planning.sampler import propose
 from elsa_tune.searching.planning.strategies import strategy_of
 from elsa_tune.searching.planning.strategy import left_to_measure
 from elsa_tune.searching.search_run import _cut_by

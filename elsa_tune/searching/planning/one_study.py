@@ -22,13 +22,13 @@ from elsa_tune.searching.planning.neighbours import (
     RANK,
     NeighbourSampler,
 )
+from elsa_tune.searching.planning.proposals import first_points, propose
 from elsa_tune.searching.planning.rates import (
     GivenThenOutward,
     Rates,
     best_rate,
     have_all_ended,
 )
-from elsa_tune.searching.planning.sampler import first_points, propose
 from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.border import Border, border
 from elsa_tune.specs.search import SearchSpec

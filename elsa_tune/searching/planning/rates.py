@@ -16,7 +16,7 @@ from elsa_tune.searching.planning.known import (
     tries_of,
 )
 from elsa_tune.searching.planning.outward import outward
-from elsa_tune.searching.planning.sampler import propose
+from elsa_tune.searching.planning.proposals import propose
 from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.adapt.candidates import REFERENCE
 from elsa_tune.specs.border import has_learnt

@@ -11,9 +11,9 @@ from collections.abc import Callable
 import optuna
 import pytest
 
-from elsa_tune.searching.planning import sampler
+from elsa_tune.searching.planning import proposals as module
 from elsa_tune.searching.planning.known import KnownTrial
-from elsa_tune.searching.planning.sampler import first_points, propose
+from elsa_tune.searching.planning.proposals import first_points, propose
 from elsa_tune.specs.adapt.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.rate_space import RateList, RateRange, RateSpace
 from elsa_tune.specs.search import SamplerName
@@ -126,12 +126,12 @@ def test_where_every_proposal_was_tried_the_nearest_other_rate_is_taken(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Nearest by its factor; of two as near the lower."""
-    monkeypatch.setattr(sampler, "_proposals", lambda *asked: [2e-5, 4e-5])
+    monkeypatch.setattr(module, "_proposals", lambda *asked: [2e-5, 4e-5])
     tried = [ended(2e-5, 0.7), ended(4e-5, 0.7)]
     for values, nearest in (((1e-5, 2e-5, 3e-5, 4e-5), 3e-5), ((1e-5, 2e-5, 4e-5), 1e-5)):
         assert propose(make_spec(rates=RateList(values=values)), FULL_MODEL, tried) == nearest
     between = [ended(1e-5, 0.7), ended(4e-5, 0.7)]
-    monkeypatch.setattr(sampler, "_proposals", lambda *asked: [1e-5, 4e-5])
+    monkeypatch.setattr(module, "_proposals", lambda *asked: [1e-5, 4e-5])
     rates = RateList(values=(5e-6, 1e-5, 2e-5, 4e-5))
     assert propose(make_spec(rates=rates), FULL_MODEL, between) == 5e-6
     # Where no other is left, and in a continuous range, the depth's own study decides.

@@ -1,4 +1,4 @@
-"""Proposes the next learning rate of a depth in the given range, by an Optuna study of its own.
+"""Proposals of learning rates within the given range, by an Optuna study of each depth's own.
 
 One study for all would give the full model fifteen tries of forty, and nine frozen layers two.
 """
