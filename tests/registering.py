@@ -19,6 +19,7 @@ def registered(name: str) -> Iterator[Any]:
 
     registries: list[dict[Any, Any]] = [
         candidates._METHODS,
+        candidates._CONTESTED,
         TaskKind.known,
         Metric.known,
         registry._TYPES,

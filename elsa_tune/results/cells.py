@@ -211,6 +211,16 @@ def _earlier(text: str) -> Earlier:
     return _EARLIER.validate_json(text)
 
 
+def _of_label(label: str) -> Candidate:
+    """Return the candidate of a label. Raises SpaceError."""
+    try:
+        return read_candidate(label, field=CANDIDATE)
+    except SpaceError as error:
+        raise SpaceError(
+            f"{error}; a way of another package is known where that is installed"
+        ) from error
+
+
 @functools.lru_cache(maxsize=1000)
 def _candidate(frozen: str | None, embeddings: str | None, label: str | None) -> Candidate | None:
     """Return the candidate that three cells tell, each None where it is empty; None for none.
@@ -220,7 +230,7 @@ def _candidate(frozen: str | None, embeddings: str | None, label: str | None) ->
     """
     labelled = None
     if label is not None:
-        labelled = read_candidate(label, field=CANDIDATE)
+        labelled = _of_label(label)
     if frozen is None:
         return labelled
     told = _told_by_depth(frozen, embeddings)

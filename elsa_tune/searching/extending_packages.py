@@ -28,4 +28,6 @@ def _modules(task: TaskSpec, candidates: Iterable[Candidate]) -> set[str]:
         modules.add(metric.home)
     for candidate in candidates:
         modules.add(type(candidate).__module__)
+        trained_by, _, _ = str(candidate.trains_by).partition(":")
+        modules.add(trained_by)
     return modules

@@ -20,6 +20,7 @@ from elsa_tune.errors import SpaceError, UnknownNameError, nearest, quoted
 from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.adapt.candidates import (
     REFERENCE,
+    check_told_apart,
     default_candidates,
     method_names,
     method_of_name,
@@ -185,7 +186,9 @@ class Space(BaseModel):
         if FreezeDepth.method in self.methods:
             different = set(self._depths_for(layers))
         different.update(self._other_ways(layers))
-        return tuple(sorted(different))
+        candidates = tuple(sorted(different))
+        check_told_apart(candidates)
+        return candidates
 
     def _other_ways(self, layers: int) -> Iterator[Candidate]:
         """Yield what `methods` name beside the depths."""

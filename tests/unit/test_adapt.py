@@ -14,7 +14,8 @@ import pytest
 import torch
 from transformers import PreTrainedModel, get_linear_schedule_with_warmup
 
-from elsa_tune.errors import SpaceError
+from elsa_tune.errors import ExtensionError, SpaceError
+from elsa_tune.specs.adapt.bitfit import BitFit
 from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.adapt.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.model import ModelSpec
@@ -199,12 +200,15 @@ def test_the_first_trained_layers_of_a_search_are_known_as_far_as_its_methods_sa
     [
         ("", "is ''"),
         ("no_such_package:METHOD", "No module named 'no_such_package'"),
-        ("elsa_tune.training.adapt.bitfit:OTHER", "has no attribute 'OTHER'"),
-        ("elsa_tune.training.adapt.bitfit:TrainBiases", "which is no Method"),
+        ("elsa_tune.training.adapt.no_such_file:METHOD", "No module named"),
+        ("elsa_tune.training.adapt.bitfit:OTHER", "which is no Method"),
+        ("elsa_tune.training.adapt.bitfit:TrainBiases", "which is a class"),
+        ("elsa_tune.training.adapt.bitfit", "is 'elsa_tune.training.adapt.bitfit'; name"),
+        (BitFit, "is <class"),
     ],
 )
 def test_a_candidate_that_nothing_trains_says_what_its_class_lacks(
-    candidates: dict[str, Candidate], trains_by: str, why: str
+    candidates: dict[str, Candidate], trains_by: object, why: str
 ) -> None:
     fields = {"method": "magic", "trains_by": trains_by}
     magic = type("Magic", (type(candidates["biases"]),), fields)
@@ -212,3 +216,27 @@ def test_a_candidate_that_nothing_trains_says_what_its_class_lacks(
         methods.first_trained_layers([magic()], LAYERS)
     assert why in str(caught.value)
     assert str(caught.value).endswith("; name a Method there, as module:NAME")
+
+
+@pytest.mark.parametrize(
+    ("program", "why"),
+    [
+        ("import not_there", "ModuleNotFoundError: No module named 'not_there'"),
+        ("undefined_name", "NameError: name 'undefined_name' is not defined"),
+        ("def", "SyntaxError: "),
+    ],
+)
+def test_what_is_wrong_in_a_methods_own_file_is_one_sentence(
+    candidates: dict[str, Candidate],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    program: str,
+    why: str,
+) -> None:
+    (tmp_path / "broken_way.py").write_text(program)
+    monkeypatch.syspath_prepend(tmp_path)
+    fields = {"method": "magic", "trains_by": "broken_way:METHOD"}
+    magic = type("Magic", (type(candidates["biases"]),), fields)
+    with pytest.raises(ExtensionError, match="'magic' is trained by broken_way, which") as caught:
+        methods.check([magic()], lambda: pytest.fail("asked for a model"))
+    assert why in str(caught.value)

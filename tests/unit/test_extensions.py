@@ -232,11 +232,11 @@ def test_a_package_that_cannot_be_imported_is_named_once_it_is_asked_for(
 BROKEN_FIRST = """
 from elsa_tune.errors import ExtensionError
 from elsa_tune.specs.adapt.candidates import read_candidate
+print(read_candidate("low8").label)
 try:
-    read_candidate("low8")
+    read_candidate("nobody")
 except ExtensionError as error:
     print(error.exit_status, str(error).partition(" (")[0])
-print(read_candidate("low8").label)
 """
 
 
@@ -249,7 +249,7 @@ def test_what_can_be_imported_is_there_beside_what_cannot(
     (site / "extras_task.py").write_text("import nothing_of_this_name")
     done = run(site, root, tmp_path, "-c", BROKEN_FIRST)
     assert done.returncode == 0, done.stderr
-    error, label = done.stdout.splitlines()
+    label, error = done.stdout.splitlines()
     assert error == (
         "2 the package 'elsa-extras' extends elsa-tune, but its module extras_task cannot be "
         "imported"

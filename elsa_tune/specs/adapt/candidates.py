@@ -1,10 +1,10 @@
 """The methods of adaptation that a search can compare, and how their candidates are read."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any
 
-from elsa_tune.errors import SpaceError, UnknownMethodError, quoted
+from elsa_tune.errors import ExtensionError, SpaceError, UnknownMethodError, quoted
 from elsa_tune.extensions import load_extensions
 from elsa_tune.specs.adapt.bitfit import BitFit
 from elsa_tune.specs.adapt.candidate import Candidate
@@ -38,10 +38,17 @@ _FULL_MODEL_NAMES = frozenset(
 )
 _HEAD_NAMES = frozenset({"head", "head only", "only head", "head alone"})
 
+# What users can type among others, with commas, and read back in lower case.
+_NAME = re.compile(r"[a-z0-9_+.-]+")
+# What stands in the names of trials and files.
+_KEY = re.compile(r"[A-Za-z0-9_-]+")
+
 # The methods that ship.
 _SHIPPED: tuple[type[Candidate], ...] = (FreezeDepth, Lora, BitFit)
 # All that are registered, by their names.
 _METHODS: dict[str, type[Candidate]] = {method.method: method for method in _SHIPPED}
+# Names and labels that two packages want, with the modules of both: which one came first is chance.
+_CONTESTED: dict[str, tuple[str, str]] = {}
 
 
 def register(method: type[Candidate]) -> type[Candidate]:
@@ -59,17 +66,30 @@ def register(method: type[Candidate]) -> type[Candidate]:
 def _check_name(method: type[Candidate]) -> None:
     for other in _METHODS.values():
         taken = {other.method, *other.names()} & {method.method, *method.names()}
-        is_itself = other.method == method.method and other not in _SHIPPED
+        # Its own file may be loaded again.
+        is_itself = _place_of(other) == _place_of(method)
         if taken and not is_itself:
+            _contest(min(taken), other, method)
             raise ValueError(
-                f"the name '{min(taken)}' is that of the method '{other.method}'; give yours "
-                "another name"
+                f"the name '{min(taken)}' is that of the method '{other.method}' in "
+                f"{other.__module__}; give yours another name"
             )
+
+
+def _place_of(method: type[Candidate]) -> tuple[str, str]:
+    """Return where a class is defined."""
+    return method.__module__, method.__qualname__
 
 
 def _check_labels(method: type[Candidate]) -> None:
     """Raise ValueError for a method that reads another's label, or whose label another reads."""
     own = _label_of(method)
+    for name in (own, *method.names()):
+        if not _NAME.fullmatch(name) or name.isdecimal():
+            raise ValueError(
+                f"the method '{method.method}' has the name or label {quoted(name)}; write small "
+                "letters, digits, `_`, `-`, `+` and `.`, and no number alone"
+            )
     if not _reads(method, own):
         raise ValueError(
             f"the method '{method.method}' does not read the label '{own}'; set its `example` to "
@@ -80,10 +100,26 @@ def _check_labels(method: type[Candidate]) -> None:
             continue
         for label in (own, _label_of(other)):
             if _reads(method, label) and _reads(other, label):
+                _contest(label, other, method)
                 raise ValueError(
                     f"the methods '{other.method}' and '{method.method}' both read the label "
                     f"'{label}'; let yours read other labels"
                 )
+
+
+def _contest(name: str, one: type[Candidate], other: type[Candidate]) -> None:
+    """Remember that two packages want a name; what ships has its own whoever else wants it."""
+    if one not in _SHIPPED:
+        _CONTESTED[name] = (one.__module__, other.__module__)
+
+
+def _check_uncontested(name: str) -> None:
+    if name in _CONTESTED:
+        one, other = _CONTESTED[name]
+        raise SpaceError(
+            f"'{name}' is the name of two ways, which the modules {one} and {other} bring; "
+            "uninstall the package of one of them"
+        )
 
 
 def _label_of(method: type[Candidate]) -> str:
@@ -111,6 +147,7 @@ def method_of_name(name: str) -> type[Candidate] | None:
     """Return the method that a space's `methods` name so, None where there is none."""
     for method in _methods():
         if name in method.names():
+            _check_uncontested(name)
             return method
     return None
 
@@ -128,10 +165,42 @@ def _methods() -> Iterator[type[Candidate]]:
     yield from reversed(_SHIPPED)
     known = [method for method in _METHODS.values() if method not in _SHIPPED]
     yield from known
-    load_extensions()
+    broken: ExtensionError | None = None
+    try:
+        load_extensions()
+    except ExtensionError as error:  # the others are there all the same
+        broken = error
     for method in _METHODS.values():
         if method not in _SHIPPED and method not in known:
             yield method
+    if broken is not None:
+        raise broken
+
+
+def check_told_apart(candidates: Iterable[Candidate]) -> None:
+    """Raise SpaceError for ways that records could not tell apart, or not give back.
+
+    A method of another package may make such keys and labels.
+    """
+    by_key: dict[str, Candidate] = {}
+    for candidate in candidates:
+        key = candidate.key
+        other = by_key.setdefault(key, candidate)
+        if other != candidate:
+            raise SpaceError(
+                f"the ways '{other.label}' and '{candidate.label}' have one key, {quoted(key)}, so "
+                "that their trials would be taken for the same; mend the package of one of them"
+            )
+        if not _KEY.fullmatch(key):
+            raise SpaceError(
+                f"the way '{candidate.label}' has the key {quoted(key)}; a key has letters, "
+                "digits, `-` and `_` alone: mend the package that brings it"
+            )
+        if _read(candidate.label.strip().lower()) != candidate:
+            raise SpaceError(
+                f"the way {quoted(candidate.label)} is not what its label is read as, so that no "
+                "table of it could be read; mend the package that brings it"
+            )
 
 
 def default_candidates(layers: int) -> tuple[Candidate, ...]:
@@ -163,6 +232,7 @@ def _read(label: str) -> Candidate | None:
     for method in _methods():
         candidate = method.read(label)
         if candidate is not None:
+            _check_uncontested(label)
             return candidate
     return None
 

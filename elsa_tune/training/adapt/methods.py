@@ -5,7 +5,7 @@ A method has two halves. What a search knows of its candidates is a subclass of 
 class names in `trains_by`, which is imported when a model is adapted.
 """
 
-import pkgutil
+import importlib
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel
 
-from elsa_tune.errors import SpaceError, quoted
+from elsa_tune.errors import ExtensionError, SpaceError, first_line, quoted
 from elsa_tune.extensions import check_home
 from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.training.adapt.method import Method
@@ -90,12 +90,27 @@ def first_trained_layers(candidates: Iterable[Candidate], layers: int) -> list[i
 
 
 def method_of(candidate: Candidate) -> Method[Any]:
-    """Return what applies the candidate to a model. Raises SpaceError where there is nothing."""
+    """Return what applies the candidate to a model.
+
+    Raises SpaceError where nothing does, ExtensionError where its module cannot be imported.
+    """
     named = candidate.trains_by
+    home, _, name = str(named).partition(":")
+    if not home or not name:
+        raise _untrained(candidate, f"is {quoted(named)}")
     try:
-        method = pkgutil.resolve_name(named)
-    except (ValueError, ImportError, AttributeError) as error:
-        raise _untrained(candidate, f"is {quoted(named)} ({error})") from error
+        module = importlib.import_module(home)
+    except Exception as error:  # whatever somebody else's module meets
+        is_misspelt = isinstance(error, ModuleNotFoundError) and home.startswith(str(error.name))
+        if is_misspelt:
+            raise _untrained(candidate, f"is {quoted(named)} ({error})") from error
+        raise ExtensionError(
+            f"the method '{candidate.method}' is trained by {home}, which cannot be imported "
+            f"({type(error).__name__}: {first_line(error)}); mend the package that brings it"
+        ) from error
+    method = getattr(module, name, None)
+    if isinstance(method, type):
+        raise _untrained(candidate, f"is {quoted(named)}, which is a class and no instance of one")
     if not isinstance(method, Method):
         raise _untrained(candidate, f"is {quoted(named)}, which is no Method")
     return method
