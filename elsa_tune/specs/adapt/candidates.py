@@ -52,7 +52,7 @@ _CONTESTED: dict[str, tuple[str, str]] = {}
 
 
 def register(method: type[Candidate]) -> type[Candidate]:
-    """Let searches compare candidates of this method; of one name the last registered counts.
+    """Let searches compare candidates of this method. A file that is loaded again replaces its own.
 
     Raises ValueError where its name or its label is a method's that is there: else what a label
     means would depend on what a process has loaded.
