@@ -26,9 +26,7 @@ from elsa_tune.analysis.contrasts import (
 from elsa_tune.analysis.curve import CurvePoint, FreezeCurve
 from elsa_tune.analysis.forecast import forecasts
 from elsa_tune.analysis.groups import equal_units
-from elsa_tune.analysis.statistics.intervals import (
-    Interval,
-)
+from elsa_tune.analysis.statistics.intervals import Interval
 from elsa_tune.analysis.statistics.uncertainty import Uncertainty
 from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.adapt.candidates import REFERENCE

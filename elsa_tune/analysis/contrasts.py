@@ -4,16 +4,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from elsa_tune.analysis.answer import (
-    Answer,
-    QualityClaimed,
-    quality_claimed,
-)
+from elsa_tune.analysis.answer import Answer, QualityClaimed, quality_claimed
 from elsa_tune.analysis.curve import CurvePoint, FreezeCurve
 from elsa_tune.analysis.evidence import NORMAL, levels
-from elsa_tune.analysis.statistics.intervals import (
-    Interval,
-)
+from elsa_tune.analysis.statistics.intervals import Interval
 from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.adapt.candidates import REFERENCE
 from elsa_tune.specs.policy import Claim

@@ -4,10 +4,7 @@ from dataclasses import replace
 
 from elsa_tune.analysis.curve import CurvePoint, FreezeCurve
 from elsa_tune.analysis.groups import equal_units
-from elsa_tune.analysis.statistics.intervals import (
-    Spread,
-    spread_of_printed_mean,
-)
+from elsa_tune.analysis.statistics.intervals import Spread, spread_of_printed_mean
 from elsa_tune.analysis.statistics.learning import Learnt, learnt
 from elsa_tune.specs.task import Metric
 

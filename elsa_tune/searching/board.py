@@ -35,14 +35,7 @@ from elsa_tune.searching.planning.plan import trial_range
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.trial import Selection, TrialStatus
 from elsa_tune.visible import visible
-from elsa_tune.words import (
-    depth_cells,
-    duration,
-    points,
-    rate_text,
-    rough_range,
-    trials_text,
-)
+from elsa_tune.words import depth_cells, duration, points, rate_text, rough_range, trials_text
 
 # The clock moves on a terminal; elsewhere a line is printed when nothing else was for so long.
 REFRESH_SECONDS = 1.0

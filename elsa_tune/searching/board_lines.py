@@ -9,9 +9,7 @@ from elsa_tune.searching.planning.plan import planned_trials
 from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.trial import TrialStatus
-from elsa_tune.words import (
-    duration,
-)
+from elsa_tune.words import duration
 
 # Of the trials that run, how many are described.
 SHOWN_RUNNING = 4

@@ -20,12 +20,7 @@ from elsa_tune.searching.specification import load_specification, save_specifica
 from elsa_tune.specs.adapt.freeze import FreezeDepth
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.tracking.journal import read_journal
-from elsa_tune.tracking.journal_records import (
-    Decision,
-    SearchEnded,
-    SearchStarted,
-    SearchStatus,
-)
+from elsa_tune.tracking.journal_records import Decision, SearchEnded, SearchStarted, SearchStatus
 from elsa_tune.tracking.mlflow.connection import MlflowConnection
 from elsa_tune.tracking.mlflow.store import MlflowStore
 from elsa_tune.tracking.paths import SearchPaths

@@ -45,14 +45,7 @@ from elsa_tune.specs.policy import SeedTerms
 from elsa_tune.specs.row_findings import FindingCode, RowFinding
 from elsa_tune.specs.search import SamplerName, SearchSpec
 from elsa_tune.specs.task import Metric, TaskKind
-from elsa_tune.specs.trial import (
-    Phase,
-    Pooling,
-    Precision,
-    PrefixCache,
-    Selection,
-    TrialStatus,
-)
+from elsa_tune.specs.trial import Phase, Pooling, Precision, PrefixCache, Selection, TrialStatus
 from elsa_tune.tracking import record_names
 from elsa_tune.tracking.artifacts import contents
 from elsa_tune.tracking.journal import lock_of

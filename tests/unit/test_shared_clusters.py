@@ -31,12 +31,7 @@ from elsa_tune.searching.time_limit import TimeLimit
 from elsa_tune.specs.search import Resources
 from elsa_tune.specs.trial import TrialStatus
 from elsa_tune.tracking.journal import Journal
-from elsa_tune.tracking.journal_records import (
-    Record,
-    SearchEnded,
-    SearchStarted,
-    SearchStatus,
-)
+from elsa_tune.tracking.journal_records import Record, SearchEnded, SearchStarted, SearchStatus
 from elsa_tune.tracking.mlflow.sink import MlflowSink
 from elsa_tune.tracking.mlflow.writer import MlflowWriter
 from elsa_tune.tracking.paths import SearchPaths

@@ -14,12 +14,7 @@ from elsa_tune.analysis import power as power_before_training
 from elsa_tune.analysis.answer import Answer, WouldCertify
 from elsa_tune.analysis.answer_json import answer_object
 from elsa_tune.analysis.answers import answer_rows
-from elsa_tune.analysis.forecast import (
-    MOST_SEEDS,
-    _is_probably_above,
-    round_numbers,
-    with_rows,
-)
+from elsa_tune.analysis.forecast import MOST_SEEDS, _is_probably_above, round_numbers, with_rows
 from elsa_tune.analysis.power import FLIPPED_SHARE, PAIRED_SHARE, PlannedTest, Power
 from elsa_tune.analysis.statistics.intervals import Interval
 from elsa_tune.analysis.statistics.resampling import ExampleDraws, resample

@@ -5,8 +5,7 @@ rate, collapsed seeds included. Resampling three to five seeds makes intervals f
 percentile bootstrap over three is falsely positive 17 % of the time at a nominal 5 %), so the mean
 over S seeds moves by Student's t, and the examples, common to all depths, by a bootstrap. The sum
 of two such terms is the Behrens-Fisher problem, which drawing them independently solves
-conservatively (Fisher 1935; Barnard 1984). Few seeds say little of their own spread, so that of the
-other depths counts as a prior (Smyth 2004, Stat. Appl. Genet. Mol. Biol. 3, 3).
+conservatively (Fisher 1935; Barnard 1984). What the seeds say, `seeds.py` knows.
 
 What moves, flips, falls and the like are, `resampling.py` says at its top.
 

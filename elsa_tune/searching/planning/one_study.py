@@ -16,19 +16,9 @@ from elsa_tune.searching.planning.known import (
     scores_of,
     tries_of,
 )
-from elsa_tune.searching.planning.neighbours import (
-    CANDIDATE,
-    LEARNING_RATE,
-    RANK,
-    NeighbourSampler,
-)
+from elsa_tune.searching.planning.neighbours import CANDIDATE, LEARNING_RATE, RANK, NeighbourSampler
 from elsa_tune.searching.planning.proposals import first_points, propose
-from elsa_tune.searching.planning.rates import (
-    GivenThenOutward,
-    Rates,
-    best_rate,
-    have_all_ended,
-)
+from elsa_tune.searching.planning.rates import GivenThenOutward, Rates, best_rate, have_all_ended
 from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.border import Border, border
 from elsa_tune.specs.search import SearchSpec

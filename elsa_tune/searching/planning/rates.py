@@ -8,13 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 
 from elsa_tune.searching.planning.edge import away_from_edge
-from elsa_tune.searching.planning.known import (
-    KnownTrial,
-    Trials,
-    is_cheap,
-    scores_of,
-    tries_of,
-)
+from elsa_tune.searching.planning.known import KnownTrial, Trials, is_cheap, scores_of, tries_of
 from elsa_tune.searching.planning.outward import outward
 from elsa_tune.searching.planning.proposals import propose
 from elsa_tune.specs.adapt.candidate import Candidate

@@ -19,7 +19,6 @@ _STATE = "state.json"
 # What `datasets` reads beside rows in a copy of a repository of the hub.
 _CARDS = ("README.md", ".huggingface.yaml", "dataset_infos.json")
 
-
 # Data sets of the hub by name, configuration and revision, both as asked and as found.
 _read: dict[tuple[str, str | None, str | None], DataSet] = {}
 

@@ -15,13 +15,7 @@ import numpy as np
 
 from elsa_tune.errors import DataError
 from elsa_tune.specs.row_findings import MOST_NAMED, FindingCode, RowFinding
-from elsa_tune.specs.task import (
-    DataSetSource,
-    EmbeddedSource,
-    FilesSource,
-    GlueSource,
-    TaskSpec,
-)
+from elsa_tune.specs.task import DataSetSource, EmbeddedSource, FilesSource, GlueSource, TaskSpec
 from elsa_tune.tasks.data_sets.data_set import split_table
 from elsa_tune.tasks.data_sets.reading import read_data_set
 from elsa_tune.tasks.known import LAYOUTS, UNLABELLED, GlueLayout
