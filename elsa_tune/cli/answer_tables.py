@@ -14,7 +14,7 @@ from elsa_tune.analysis.warning import DETAILS as WARNING_DETAILS
 from elsa_tune.analysis.warning import AnswerWarning, WarningCode
 from elsa_tune.analysis.wording.answer import probe_sentence
 from elsa_tune.analysis.wording.certainty import recorded_search
-from elsa_tune.analysis.wording.tables import answer_cells, point_cells
+from elsa_tune.analysis.wording.tables import WITHOUT_EMBEDDINGS, answer_cells, point_cells
 from elsa_tune.fitted_table import fitted_table
 from elsa_tune.searching.console import SafeConsole
 from elsa_tune.searching.output import unfiltered
@@ -216,6 +216,8 @@ def _candidates(console: Console, curve: FreezeCurve, *, details: bool) -> None:
     )
     shown = {column.header for column in table.columns}
     legend = _legend(curve, marks, shown)
+    if any(cell.endswith(WITHOUT_EMBEDDINGS) for cell in columns["tuned"]):
+        legend.append(f"{WITHOUT_EMBEDDINGS}: the embeddings are frozen")
     console.print(table)
     console.print("  ".join(legend), style="dim")
     left_out: list[str] = []

@@ -257,10 +257,10 @@ class SearchRecord:
 
         Returns the path relative to the search.
 
-        Class ids are kept as int8 where C classes fit, else as int16; values as float32; and other
-        whole numbers as they are. Beside them `classes`, C or 0 without classes, and `metric`, its
-        name. They give the trial's quality again. units: of each row [E], kept as int32 where the
-        search was begun by a version that knows them; else each row is its own.
+        Class ids are kept as int8 where C classes fit, else as int16 or int32; values as float32;
+        and other whole numbers as they are. Beside them `classes`, C or 0 without classes, and
+        `metric`, its name. They give the trial's quality again. units: of each row [E], kept as
+        int32 where the search was begun by a version that knows them; else each row is its own.
         """
         task = self.spec.task
         classes = task.class_count
@@ -324,7 +324,8 @@ def _kept(numbers: NDArray[Any], classes: int) -> NDArray[Any]:
         return numbers.astype(np.float32)
     if classes == 0:
         return numbers
-    return numbers.astype(np.int8 if classes <= 128 else np.int16)
+    smallest = np.min_scalar_type(-classes)
+    return numbers.astype(smallest)
 
 
 def facts_of(

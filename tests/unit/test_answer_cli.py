@@ -422,6 +422,7 @@ def test_the_table_fits_eighty_columns_at_its_fullest() -> None:
         "failed",
     ):
         assert column in header
+    assert "6 -emb." in plain and "-emb.: the embeddings are frozen" in plain
     assert "…" not in plain
     assert max(map(len, plain.splitlines())) <= 80
     assert "stopped" not in header and "Too narrow for stopped" in plain

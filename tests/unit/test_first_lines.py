@@ -470,7 +470,8 @@ def test_markdown_has_no_line_in_bold_where_nothing_is_to_be_fine_tuned() -> Non
 
 def test_markdown_names_what_is_frozen_in_full() -> None:
     text = answer_markdown(only([*falling_curve(), *seeds(EMBEDDINGS_ONLY, [0.89, 0.9])]))
-    assert "\n| 6 | embeddings | 89.5 " in text
+    assert "\n| 6 -emb. | embeddings | 89.5 " in text
+    assert "\n| 6 | 0 | 90.0 " in text  # the full model, of as many layers
 
 
 def test_a_terminal_wraps_the_lines_below_their_labels() -> None:

@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 
 from elsa_tune.analysis.statistics.resampling import resample
-from elsa_tune.errors import DataError
+from elsa_tune.errors import DataError, ExtensionError
 from elsa_tune.specs.result_row import Predictions
 from elsa_tune.specs.task import Metric, TaskKind, TaskSpec
 from elsa_tune.specs.trial import Precision, Recipe
@@ -80,6 +80,16 @@ def test_its_score_its_chance_and_its_spread_are_of_one_kernel(balanced: Any) ->
     found = resample([kept, kept], "balanced_accuracy", 500)
     assert found.runs.mean() == pytest.approx(mean, abs=0.02)
     assert found.runs.std() > 0.01
+
+
+def test_one_that_is_no_share_of_the_examples_cannot_call_itself_one(
+    balanced: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(balanced.BALANCED, "is_share", True)
+    assert score(balanced.BALANCED, LABELS, LABELS, 3) == 1.0
+    refusal = "'balanced_accuracy' is defined with is_share=True, but its score 0.75 is"
+    with pytest.raises(ExtensionError, match=f"{refusal} that of no whole number of the 7 examples"):
+        score(balanced.BALANCED, PREDICTIONS, LABELS, 3)
 
 
 def test_its_results_pool_as_those_of_a_metric_that_ships(balanced: Any) -> None:

@@ -134,6 +134,7 @@ def test_the_screen_shows_scores_of_exploring_and_qualities_of_measuring_trials(
         (2, np.int8, [0, 1, 1]),
         (128, np.int8, [0, 127, 1]),
         (129, np.int16, [0, 128, 1]),
+        (32769, np.int32, [0, 32768, 1]),
         (0, np.float32, [0.5, 2.25, -1.0]),
     ],
 )

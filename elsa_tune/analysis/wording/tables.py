@@ -4,8 +4,12 @@ from collections.abc import Sequence
 
 from elsa_tune.analysis.answer import Action, Answer, Reason
 from elsa_tune.analysis.curve import CurvePoint
+from elsa_tune.specs.adapt.freeze import FreezeDepth
 from elsa_tune.visible import visible
 from elsa_tune.words import BORDER_ARROWS, interval, percent, rate_text, spread
+
+# Beside a number of fine-tuned layers: the embeddings below them are frozen all the same.
+WITHOUT_EMBEDDINGS = "-emb."
 
 # The columns of Markdown's table.
 _COLUMNS = ("tuned", "frozen", "quality", "95 %", "kept", "gain kept", "rate", "seeds")
@@ -45,9 +49,13 @@ def answer_cells(answer: Answer, point: CurvePoint) -> dict[str, str]:
 
 def tuned_cell(point: CurvePoint) -> str:
     """Return the number of fine-tuned layers, or the label of what is not told by one."""
-    if point.fine_tuned_layers is None:
+    layers = point.fine_tuned_layers
+    if layers is None:
         return point.candidate.label
-    return str(point.fine_tuned_layers)
+    candidate = point.candidate
+    if isinstance(candidate, FreezeDepth) and candidate.is_embeddings_only:
+        return f"{layers} {WITHOUT_EMBEDDINGS}"  # the full model trains as many
+    return str(layers)
 
 
 def answer_markdown(answer: Answer) -> str:

@@ -5,7 +5,7 @@ E is the number of evaluation examples.
 
 import numpy as np
 
-from elsa_tune.errors import DivergedError
+from elsa_tune.errors import DivergedError, ExtensionError
 from elsa_tune.specs.task import Metric, TaskSpec
 from elsa_tune.tasks.types.base import Array
 from elsa_tune.tasks.types.registry import kernel_of
@@ -24,7 +24,8 @@ def score(
 
     classes: of the task, 0 without such; class ids are 0..classes-1. A constant prediction has
     Matthews, Pearson and Spearman 0. Raises DivergedError for predictions that are not finite,
-    ValueError for unequal or no examples, and for class ids outside their range.
+    ValueError for unequal or no examples, and for class ids outside their range, ExtensionError
+    for a metric that calls itself a share of the examples and is none.
     """
     are_equal = predictions.shape == labels.shape
     if not are_equal or len(labels) == 0:
@@ -38,8 +39,10 @@ def score(
         raise DivergedError(f"{bad} of {count} predictions are not finite numbers")
     _check_ids(predictions, labels, classes)
     kernel = kernel_of(metric)
-    quality = kernel.score(predictions, labels, classes)
-    return check_quality(quality, metric)
+    quality = check_quality(kernel.score(predictions, labels, classes), metric)
+    if metric.is_share:
+        _check_share(quality, metric, len(labels))
+    return quality
 
 
 def task_scores(task: TaskSpec, predictions: Array, labels: Array) -> dict[str, float]:
@@ -76,6 +79,19 @@ def check_quality(value: float, metric: Metric) -> float:
         raise DivergedError(f"{metric} is {value:g}, outside its range {allowed}")
     raised = max(lowest, value)
     return min(1.0, raised)
+
+
+def _check_share(quality: float, metric: Metric, examples: int) -> None:
+    """Raise ExtensionError for a score that no number of right examples has.
+
+    What a share can certify is counted in examples, so that of another metric would be wrong.
+    """
+    right = quality * examples
+    if abs(right - round(right)) > TOLERANCE * examples:
+        raise ExtensionError(
+            f"the metric '{metric}' is defined with is_share=True, but its score {quality:.6g} is "
+            f"that of no whole number of the {examples:,} examples; define it without"
+        )
 
 
 def _check_ids(predictions: Array, labels: Array, classes: int) -> None:
