@@ -176,10 +176,9 @@ def problems(
         else:
             field = _path(location)
             text = _problem(field, problem)
-        # What fits no branch of a union is a problem of each branch.
-        either = _either(texts[-1], text) if texts else None
-        if either is not None:
-            texts[-1] = either
+        in_one = _in_one(texts[-1], text) if texts else None
+        if in_one is not None:
+            texts[-1] = in_one
         else:
             texts.append(text)
     different = [text for text in dict.fromkeys(texts) if text not in meant]
@@ -211,6 +210,19 @@ def _problem(field: str, problem: Mapping[str, Any]) -> str:
         where = f"field '{field}'"
     allowed = _allowed(problem)
     return f"{where} must be {allowed}"
+
+
+def _in_one(text: str, other: str) -> str | None:
+    """Return two texts in one; None where they tell of different things.
+
+    What fits no branch of a union is a problem of each branch, and what two fields repeat is one
+    of each.
+    """
+    subject, colon, said = text.partition(": ")
+    other_subject, _, other_said = other.partition(": ")
+    if colon and said == other_said and subject != other_subject:
+        return f"{subject} and {other_subject}: {said}"
+    return _either(text, other)
 
 
 def _either(text: str, other: str) -> str | None:

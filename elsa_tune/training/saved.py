@@ -1,11 +1,12 @@
 """A trained classifier as a folder that `from_pretrained` loads, and what such a folder answers."""
 
+import contextlib
 import hashlib
 import inspect
 import logging
 import shutil
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -100,7 +101,7 @@ def save_adapter(
     """Write what trained of a model with an adapter into `adapter` in a folder, as peft loads it.
 
     trained: as for `save_classifier`. Raises OSError or SafetensorError where it cannot be written,
-    SpaceError for a way without an adapter.
+    SpaceError for a way without an adapter. Then no folder `adapter` is left.
     """
     candidate = trial.candidate
     if not candidate.has_adapter:
@@ -111,9 +112,7 @@ def save_adapter(
     location = trial.model.location
     if trial.model.source is not ModelSource.HUB:
         location = str(model_folder(trial.model))
-    target = folder / ADAPTER
-    target.mkdir()
-    with quiet():
+    with _new_folder(folder / ADAPTER) as target, quiet():
         methods.save_adapter(target, adapted, base, candidate, location, trial.model.revision)
 
 
@@ -190,27 +189,36 @@ def save_onnx(folder: Path) -> None:
     row = " ".join(["word"] * 7)
     batch = dict(ask.tokenizer([row, row], return_tensors="pt"))
     shape = {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC}
-    target = folder / "onnx" / "model.onnx"
-    target.parent.mkdir()
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # it tells what is not installed
-    try:
-        with quiet(), warnings.catch_warnings(action="ignore"):
-            torch.onnx.export(
-                ask.model,
-                kwargs=batch,
-                f=target,
-                input_names=list(batch),
-                output_names=["logits"],
-                dynamic_shapes=dict.fromkeys(batch, shape),
-                verbose=False,
-            )
-    except Exception as error:  # of torch, onnxscript or the architecture's own code
-        shutil.rmtree(target.parent, ignore_errors=True)
-        if isinstance(error, OSError):
+    with _new_folder(folder / "onnx") as target, quiet():
+        try:
+            with warnings.catch_warnings(action="ignore"):
+                torch.onnx.export(
+                    ask.model,
+                    kwargs=batch,
+                    f=target / "model.onnx",
+                    input_names=list(batch),
+                    output_names=["logits"],
+                    dynamic_shapes=dict.fromkeys(batch, shape),
+                    verbose=False,
+                )
+        except OSError:
             raise
-        raise ModelError(
-            f"torch cannot make an ONNX file of this model ({_root(error)}); leave `onnx` out"
-        ) from error
+        except Exception as error:  # of torch, onnxscript or the architecture's own code
+            raise ModelError(
+                f"torch cannot make an ONNX file of this model ({_root(error)}); leave `onnx` out"
+            ) from error
+
+
+@contextlib.contextmanager
+def _new_folder(folder: Path) -> Iterator[Path]:
+    """Return a folder that was not there, and goes again where what is inside does not end well."""
+    folder.mkdir()
+    try:
+        yield folder
+    except BaseException:  # of libraries, or Ctrl-C
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
 
 
 def _root(error: BaseException) -> str:

@@ -346,6 +346,20 @@ def test_a_way_without_an_adapter_is_named(tmp_path: Path) -> None:
         saved.save_adapter(tmp_path, trial, data_for("bert"), {})
 
 
+def test_an_adapter_that_found_no_room_leaves_no_half_of_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(model: Any, folder: Path, **options: Any) -> None:
+        (folder / "adapter_model.safetensors").write_bytes(b"half")
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(peft.PeftModel, "save_pretrained", full)
+    trial = trial_of(spec_of(tmp_path), "lora")
+    with pytest.raises(OSError, match="No space"):
+        saved.save_adapter(tmp_path, trial, data_for("bert"), {})
+    assert not (tmp_path / "adapter").exists()
+
+
 def test_models_with_lora_on_the_last_layers_share_their_trunk_in_a_bundle(tmp_path: Path) -> None:
     from elsa_tune.exporting.bundle import bundle
 

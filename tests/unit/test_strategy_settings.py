@@ -143,6 +143,21 @@ def test_what_a_search_recorded_is_what_it_goes_on_with(tmp_path: Path) -> None:
         load_specification(paths)
 
 
+def test_a_way_of_a_package_that_is_not_there_is_said_once(tmp_path: Path) -> None:
+    spec = planned(tmp_path)
+    paths = SearchPaths(tmp_path, spec.name)
+    paths.check_writable()
+    save_specification(spec, paths)
+    written = json.loads(paths.specification.read_text())
+    for field in ("depths", "explored"):
+        written[field].append({"sidecar_width": 8})
+    paths.specification.write_text(json.dumps(written))
+    with pytest.raises(StorageError) as refused:
+        load_specification(paths)
+    said = "field 'depths' and field 'explored': the record {'sidecar_width': 8} names no candidate"
+    assert said in str(refused.value) and str(refused.value).count("install or import") == 1
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

@@ -289,8 +289,8 @@ def recorded_candidate(values: Candidate | Mapping[str, Any]) -> Candidate:
         if named is not None:
             return named
     raise UnknownMethodError(
-        "the record names no candidate that this elsa-tune knows; install or import the package "
-        "that brings its method, or use the version that recorded it"
+        f"the record {quoted(values)} names no candidate that this elsa-tune knows; install or "
+        "import the package that brings its method, or use the version that recorded it"
     )
 
 
