@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
-import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,11 @@ from elsa_tune.sources.record import list_searches, recorded
 from elsa_tune.sources.source import Question, Say, Searches
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.places import StorePaths
+from tests.forked import Nursery, nursery
+
+# Runs a program's text, or the command line with arguments.
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+COMMAND = "-m elsa_tune"
 
 TASK = """
 name: topics
@@ -42,26 +46,40 @@ def site(root: Path, tmp_path: Path) -> Path:
     return folder
 
 
-def run(site: Path, root: Path, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run Python where these packages are installed."""
-    paths = os.pathsep.join([str(root), str(site)])
-    return subprocess.run(
-        [sys.executable, *arguments],
-        capture_output=True,
-        text=True,
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": paths},
-        timeout=200,
-        check=False,
-    )
+@pytest.fixture(scope="module")
+def imported() -> Iterator[Nursery]:
+    """Return a process that has imported what takes long, and nothing that finds extensions."""
+    with nursery(
+        "numpy", "pandas", "transformers.modeling_utils", "mlflow.tracking", "typer.main"
+    ) as parent:
+        yield parent
+
+
+@pytest.fixture
+def run(imported: Nursery, site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Return what runs a program, or `-m elsa_tune` with arguments, where a package is installed.
+
+    It runs in the test's own folder.
+    """
+    monkeypatch.chdir(tmp_path)
+
+    def run_there(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        if program == COMMAND:
+            program = "import runpy; runpy.run_module('elsa_tune', run_name='__main__')"
+        ended: subprocess.CompletedProcess[str] = imported.run(
+            f"import sys; sys.path.insert(0, {str(site)!r})\n{program}", *arguments
+        )
+        return ended
+
+    return run_there
 
 
 def test_a_task_file_has_a_kind_that_an_installed_package_brings(
-    site: Path, root: Path, tmp_path: Path
+    site: Path, run: Run, tmp_path: Path
 ) -> None:
     (tmp_path / "topics.yaml").write_text(TASK)
     (tmp_path / "topics.csv").write_text(ROWS)
-    done = run(site, root, tmp_path, "-m", "elsa_tune", "tasks", "topics.yaml", "--format", "json")
+    done = run(COMMAND, "tasks", "topics.yaml", "--format", "json")
     assert done.returncode == 0, done.stderr
     assert '"kind": "several"' in done.stdout and '"labels_f1_micro"' in done.stdout
 
@@ -80,9 +98,9 @@ print(type(type_of_export("several", "multi_label_classification")).__name__)
 
 
 def test_they_are_loaded_for_the_first_name_that_nothing_here_has(
-    site: Path, root: Path, tmp_path: Path
+    site: Path, run: Run, tmp_path: Path
 ) -> None:
-    done = run(site, root, tmp_path, "-c", NAMES)
+    done = run(NAMES)
     assert done.returncode == 0, done.stderr
     before, candidates, export = done.stdout.splitlines()
     assert before == "False"
@@ -107,9 +125,9 @@ print(type(kernel_of("subset_accuracy")).__name__)
     [(METRIC_OF_A_COLUMN, "subset_accuracy"), (KERNEL_OF_A_METRIC, "SubsetAccuracy")],
 )
 def test_a_record_is_read_with_the_metric_that_an_installed_package_brings(
-    asked: str, found: str, site: Path, root: Path, tmp_path: Path
+    asked: str, found: str, run: Run
 ) -> None:
-    done = run(site, root, tmp_path, "-c", asked)
+    done = run(asked)
     assert done.returncode == 0, done.stderr
     assert done.stdout == f"{found}\n"
 
@@ -135,9 +153,9 @@ read("labels_f1_macro", "notes", quality="labels_f1_macro")
 
 
 def test_a_table_whose_columns_are_explained_waits_for_no_package(
-    site: Path, root: Path, tmp_path: Path
+    site: Path, run: Run, tmp_path: Path
 ) -> None:
-    done = run(site, root, tmp_path, "-c", COLUMNS)
+    done = run(COLUMNS)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [
         "None False",
@@ -150,15 +168,15 @@ def test_a_table_whose_columns_are_explained_waits_for_no_package(
 
 
 def test_a_table_is_read_without_a_package_that_cannot_be_imported(
-    site: Path, root: Path, tmp_path: Path
+    site: Path, run: Run, tmp_path: Path
 ) -> None:
     (site / "extras_task.py").write_text("import nothing_of_this_name")
     lines = ["model,task,layers,frozen_layers,seed,accuracy,notes"]
     lines += [f"m,t,12,{depth},{seed},0.{9 - depth}{seed},-" for depth in (0, 4) for seed in (1, 2)]
     table = tmp_path / "t.csv"
-    arguments = ("-m", "elsa_tune", "answer", "--from", "t.csv")
+    arguments = ("answer", "--from", "t.csv")
     table.write_text("\n".join(lines) + "\n")
-    answered = run(site, root, tmp_path, *arguments)
+    answered = run(COMMAND, *arguments)
     assert answered.returncode == 0, answered.stderr
     [told] = [line for line in answered.stderr.splitlines() if "! " in line]
     assert told.strip().startswith(
@@ -166,7 +184,7 @@ def test_a_table_is_read_without_a_package_that_cannot_be_imported(
     )
     lines[0] = lines[0].replace("accuracy", "labels_f1")
     table.write_text("\n".join(lines) + "\n")
-    refused = run(site, root, tmp_path, *arguments)
+    refused = run(COMMAND, *arguments)
     assert refused.returncode == 2
     assert refused.stderr.startswith("elsa-tune: the package 'elsa-extras' extends elsa-tune")
 
@@ -179,10 +197,10 @@ print(task.kind, task.metric, task.companions[0])
 
 
 def test_a_task_that_ships_takes_the_metric_that_an_installed_package_brings(
-    site: Path, root: Path, tmp_path: Path
+    site: Path, root: Path, run: Run
 ) -> None:
     shutil.copy(root / "tests" / "balanced.py", site / "extras_task.py")
-    done = run(site, root, tmp_path, "-c", METRIC_OF_A_TASK)
+    done = run(METRIC_OF_A_TASK)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "classification balanced_accuracy accuracy\n"
 
@@ -206,27 +224,27 @@ print(strategy_named("mine").__name__, "by", store_at("vault://team"))
 """
 
 
-def test_strategies_and_stores_are_found_so_too(site: Path, root: Path, tmp_path: Path) -> None:
+def test_strategies_and_stores_are_found_so_too(site: Path, run: Run, tmp_path: Path) -> None:
     (site / "extras_task.py").write_text(SEARCHING)
-    done = run(site, root, tmp_path, "-c", ASKED)
+    done = run(ASKED)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "Mine by the store at vault://team\n"
 
 
 def test_a_package_that_cannot_be_imported_is_named_once_it_is_asked_for(
-    site: Path, root: Path, tmp_path: Path
+    site: Path, run: Run, tmp_path: Path
 ) -> None:
     (site / "extras_task.py").write_text("import nothing_of_this_name")
     (tmp_path / "topics.yaml").write_text(TASK)
     (tmp_path / "topics.csv").write_text(ROWS)
-    refused = run(site, root, tmp_path, "-m", "elsa_tune", "tasks", "topics.yaml")
+    refused = run(COMMAND, "tasks", "topics.yaml")
     assert refused.returncode == 2
     assert refused.stderr == (
         "elsa-tune: the package 'elsa-extras' extends elsa-tune, but its module extras_task cannot "
         "be imported (ModuleNotFoundError: No module named 'nothing_of_this_name'); mend the "
         "package, or uninstall it\n"
     )
-    assert run(site, root, tmp_path, "-m", "elsa_tune", "tasks").returncode == 0
+    assert run(COMMAND, "tasks").returncode == 0
 
 
 BROKEN_FIRST = """
@@ -241,13 +259,13 @@ except ExtensionError as error:
 
 
 def test_what_can_be_imported_is_there_beside_what_cannot(
-    site: Path, root: Path, tmp_path: Path
+    site: Path, run: Run, tmp_path: Path
 ) -> None:
     (site / "elsa_extras-1.0.dist-info" / "entry_points.txt").write_text(
         "[elsa_tune.extensions]\na = extras_task\nb = extras_method\n"
     )
     (site / "extras_task.py").write_text("import nothing_of_this_name")
-    done = run(site, root, tmp_path, "-c", BROKEN_FIRST)
+    done = run(BROKEN_FIRST)
     assert done.returncode == 0, done.stderr
     label, error = done.stdout.splitlines()
     assert error == (
