@@ -1,4 +1,4 @@
-"""Every value of several parameters at least once, instead of all their combinations."""
+"""Parameters of which some are for thorough tests alone."""
 
 from __future__ import annotations
 
@@ -7,6 +7,15 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+
+
+def thorough(*values: Any) -> list[Any]:
+    """Return values for `parametrize` that are thorough tests. A tuple is several arguments."""
+    marked = []
+    for value in values:
+        arguments = value if isinstance(value, tuple) else (value,)
+        marked.append(pytest.param(*arguments, marks=pytest.mark.thorough))
+    return marked
 
 
 def one_of_each(*parameters: Sequence[Any]) -> list[Any]:

@@ -31,6 +31,7 @@ def cpus_of_sessions(bench: Bench) -> list[str]:
     return [record["tags"]["cpus_per_trial"] for record in starts]
 
 
+@pytest.mark.thorough
 def test_a_search_of_a_larger_machine_goes_on_with_the_share_that_there_is(
     bench: Bench, ray: Capacity, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -120,6 +120,7 @@ def test_a_search_takes_what_was_found_unless_told_otherwise(tmp_path: Path) -> 
     assert said == []
 
 
+@pytest.mark.thorough
 def test_a_trial_that_is_killed_ends_the_measurement(tmp_path: Path) -> None:
     model = tiny_bert(tmp_path / "bert")
 
@@ -217,6 +218,7 @@ def test_bad_input_is_refused_before_anything_is_shown(capsys: pytest.CaptureFix
     assert capsys.readouterr().out == ""
 
 
+@pytest.mark.thorough
 def test_a_store_that_is_there_is_written_to_in_vain(tmp_path: Path) -> None:
     file = tmp_path / "mlflow.db"
     uri = f"sqlite:///{file}"

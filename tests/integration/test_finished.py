@@ -166,6 +166,7 @@ def test_a_report_that_is_missing_is_drawn_and_logged(
     assert len(drawn) == 1
 
 
+@pytest.mark.thorough
 def test_seeds_that_were_asked_for_are_remembered_whatever_ends_the_start(
     finished: SearchPaths, monkeypatch: pytest.MonkeyPatch
 ) -> None:

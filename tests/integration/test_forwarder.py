@@ -38,6 +38,7 @@ from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.places import StorePaths
 from elsa_tune.tracking.store import StoreGoneError
 from tests.integration.conftest import Server
+from tests.pairs import one_of_each
 from tests.recorded_search import (
     journal_rows,
     record,
@@ -121,15 +122,15 @@ def break_client(
     return break_it
 
 
-@pytest.mark.parametrize("after", [False, True], ids=["lost requests", "lost answers"])
+LOCKED = MlflowException("(sqlite3.OperationalError) database is locked", 2)
+UNREACHABLE = MlflowException("API request failed with exception Max retries exceeded")
+FULL = OSError(28, "No space left on device")
+
+
 @pytest.mark.parametrize(
-    "error",
-    [
-        MlflowException("(sqlite3.OperationalError) database is locked", 2),
-        MlflowException("API request failed with exception Max retries exceeded"),
-        OSError(28, "No space left on device"),
-    ],
-    ids=["locked", "unreachable", "full"],
+    ("error", "after"),
+    one_of_each((LOCKED, UNREACHABLE, FULL), (False, True)),
+    ids=lambda value: str(value)[:24],
 )
 def test_a_flaky_store_gets_everything_once(
     places: StorePaths,

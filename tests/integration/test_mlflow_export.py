@@ -112,7 +112,9 @@ def test_chance_can_be_told_beside_the_export(places: StorePaths, tmp_path: Path
     assert answer.chance == 0.509 and answer.corrected_operating_point is not None
 
 
-@pytest.mark.parametrize("recorded", ["demo", "ways/minilm_sst2"])
+@pytest.mark.parametrize(
+    "recorded", ["demo", pytest.param("ways/minilm_sst2", marks=pytest.mark.thorough)]
+)
 def test_an_export_of_our_own_searches_gives_the_same_curve(
     recorded: str, places: StorePaths, tmp_path: Path
 ) -> None:

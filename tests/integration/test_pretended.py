@@ -54,6 +54,7 @@ def searched(spec: SearchSpec, places: StorePaths, quality: testing.Quality) -> 
     return state
 
 
+@pytest.mark.thorough
 def test_a_deeper_depth_though_always_worse_keeps_its_best_trial_and_goes_on_beyond_the_rates(
     places: StorePaths, ray: Capacity
 ) -> None:
@@ -100,6 +101,7 @@ def collapsing(depth: FreezeDepth, learning_rate: float, seed: int, epoch: float
     return 0.7 + 1000 * learning_rate + 0.01 * epoch
 
 
+@pytest.mark.thorough
 def test_a_depth_is_measured_one_step_below_its_best_rate_where_the_next_higher_one_collapsed(
     places: StorePaths, ray: Capacity, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -288,6 +290,7 @@ def test_a_trial_whose_worker_is_killed_is_given_up_and_tried_again_later(
     assert statuses == [("FINISHED",)]
 
 
+@pytest.mark.thorough
 def test_a_search_is_gone_on_with_from_its_copy(
     places: StorePaths, ray: Capacity, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -164,6 +164,7 @@ def test_the_clock_moves_while_nothing_happens(terminal: Terminal) -> None:
     wait_for(lambda: heard(terminal.text) > heard(before))
 
 
+@pytest.mark.thorough
 def test_resizing_leaves_nothing_behind(terminal: Terminal) -> None:
     for width, headings in (
         (80, LONG),

@@ -159,6 +159,7 @@ def test_room_that_others_have_is_said(
     )
 
 
+@pytest.mark.thorough
 def test_a_worker_that_does_not_begin_is_said(
     places: StorePaths,
     ray: Capacity,

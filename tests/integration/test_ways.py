@@ -104,6 +104,7 @@ def test_the_record_has_the_comparison(run: Run, place: Path) -> None:
     assert "comparison" not in depths.decisions
 
 
+@pytest.mark.thorough
 def test_without_depths_the_comparison_is_the_whole_answer(
     run: Run, place: Path, ray: Capacity
 ) -> None:

@@ -34,6 +34,7 @@ from elsa_tune.training.bundle.texts import Texts
 from elsa_tune.training.bundle.together import Bundle, Prediction
 from tests.conftest import Run
 from tests.exporting import exported_model
+from tests.pairs import thorough
 from tests.searching import make_bench
 from tests.unit.tiny_models import make_tiny
 
@@ -135,10 +136,9 @@ def test_together_they_answer_as_each_alone(models: Path, texts: list[Any]) -> N
 @pytest.mark.parametrize(
     ("architecture", "how"),
     [
-        ("roberta", "packed"),
         ("mpnet", "packed"),
-        ("deberta-v2", "padded"),
         ("modernbert", "padded"),
+        *thorough(("roberta", "packed"), ("deberta-v2", "padded")),
     ],
 )
 def test_other_kinds_from_no_frozen_layer_to_all(

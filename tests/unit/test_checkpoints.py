@@ -246,6 +246,7 @@ def fork() -> Iterator[Nursery]:
         yield parent
 
 
+@pytest.mark.thorough
 def test_trials_killed_at_random_steps_continue_in_another_process(
     fork: Nursery, bert: ModelSpec, tmp_path: Path
 ) -> None:

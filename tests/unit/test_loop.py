@@ -234,6 +234,7 @@ for r in train(trial, make_data(), device="cpu"):
 """
 
 
+@pytest.mark.thorough
 def test_a_third_trial_on_a_reused_worker_equals_a_fresh_process(
     model: ModelSpec, root: Path
 ) -> None:

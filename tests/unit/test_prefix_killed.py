@@ -13,6 +13,7 @@ from elsa_tune.training.forward.prefix_store import PrefixStore
 from elsa_tune.training.loop import train
 from elsa_tune.training.probe import linear_probe
 from tests.forked import Nursery, nursery
+from tests.pairs import thorough
 from tests.unit.tiny_trials import TASK, make_data, make_trial, tiny_bert
 
 LAYERS = 12
@@ -54,7 +55,7 @@ def fork() -> Iterator[Nursery]:
         yield parent
 
 
-@pytest.mark.parametrize("blocks", [0, 17, 100])
+@pytest.mark.parametrize("blocks", [17, *thorough(0, 100)])
 def test_a_pass_that_is_killed_leaves_nothing_that_is_read(
     blocks: int, fork: Nursery, tmp_path: Path
 ) -> None:
