@@ -45,7 +45,9 @@ def _row(parameter: Any) -> str:
         shown = ", ".join([*parameter.opts, *parameter.secondary_opts])
         if not parameter.is_flag:
             shown += f" {_value_of(parameter)}"
-    default = "" if parameter.required else _default(parameter.default)
+    default = _default(parameter.default)
+    if parameter.required:
+        default = "" if parameter.param_type_name == "argument" else " Required."
     return f"| `{shown}` | {_plain(parameter.help or '')}{default} |".replace("<", "\\<")
 
 

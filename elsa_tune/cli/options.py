@@ -92,12 +92,12 @@ SEARCH_OPTIONS = {
         rich_help_panel=HOW_MUCH, help="Measuring trials per depth or other way."
     ),
     "max_time": typer.Option(
-        rich_help_panel=HOW_MUCH, help="End after this time (90s, 30m, 2h) with what is done."
+        rich_help_panel=HOW_MUCH, help="End after this time (90s, 30m, 2h) with what is done. Of one task alone."
     ),
     "gpu_hours": typer.Option(
         rich_help_panel=HOW_MUCH,
         help="The same, once its trials have held GPUs for these hours: two trials on one GPU, an "
-        "hour each, hold it for one. Every session counts.",
+        "hour each, hold it for one. Every session counts. Of one task alone.",
     ),
     "until": typer.Option(
         rich_help_panel=HOW_MUCH,

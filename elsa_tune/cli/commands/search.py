@@ -20,7 +20,6 @@ from elsa_tune.cli.options import (
     SearchOption,
     StoragePath,
     Text,
-    TrackingUri,
     grouped,
     wanted_search,
 )
@@ -146,7 +145,15 @@ def resume(
         ),
     ] = None,
     storage_path: StoragePath = None,
-    tracking_uri: TrackingUri = None,
+    tracking_uri: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URI",
+            help="The MLflow store that has the search from now on, with its whole record: "
+            "sqlite:///FILE.db or a server's address. Default: as at the start. A password belongs "
+            "in MLFLOW_TRACKING_URI: what is typed here, `ps` shows to everybody on this machine.",
+        ),
+    ] = None,
     address: Annotated[
         str | None,
         typer.Option(
@@ -415,7 +422,14 @@ def trial(
     text: Text = None,
     group: Group = None,
     metric: Metric = None,
-    settings: Annotated[list[str] | None, SEARCH_OPTIONS["settings"]] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Override a field of the recipe, e.g. epochs=6; fields of a search are refused.",
+        ),
+    ] = None,
     output: Annotated[
         Literal["lines", "json"],
         typer.Option("--format", help="`lines`, or `json`: one object per evaluation."),

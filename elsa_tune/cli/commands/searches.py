@@ -39,7 +39,7 @@ def searches(
     ] = None,
     delete: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Delete this search and its MLflow runs."),
+        typer.Option(metavar="NAME", help="Delete this search and its runs in the store that it is recorded in."),
     ] = None,
     storage_path: StoragePath = None,
     tracking_uri: AskedUri = None,
