@@ -92,7 +92,8 @@ SEARCH_OPTIONS = {
         rich_help_panel=HOW_MUCH, help="Measuring trials per depth or other way."
     ),
     "max_time": typer.Option(
-        rich_help_panel=HOW_MUCH, help="End after this time (90s, 30m, 2h) with what is done. Of one task alone."
+        rich_help_panel=HOW_MUCH,
+        help="End after this time (90s, 30m, 2h) with what is done. Of one task alone.",
     ),
     "gpu_hours": typer.Option(
         rich_help_panel=HOW_MUCH,

@@ -40,7 +40,8 @@ def predict(
         typer.Option("--format", help="What to write. Default: by --out's ending, or as the rows."),
     ] = None,
     input_format: Annotated[
-        Format | None, typer.Option(help="What the rows are. Default: by the file's ending; `-` needs it.")
+        Format | None,
+        typer.Option(help="What the rows are. Default: by the ending; `-` needs it."),
     ] = None,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace the file of --out.")

@@ -39,7 +39,10 @@ def searches(
     ] = None,
     delete: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Delete this search and its runs in the store that it is recorded in."),
+        typer.Option(
+            metavar="NAME",
+            help="Delete this search and its runs in its store.",
+        ),
     ] = None,
     storage_path: StoragePath = None,
     tracking_uri: AskedUri = None,
