@@ -121,7 +121,7 @@ def example_error(curve: FreezeCurve, target: float) -> float | None:
     at a target of 90 % the error is 3.1 units where the full model has a Pearson of .97, 2.6 at a
     Spearman of .97, 1.5 at a Pearson of .90, 1.2 in Matthews and 1.0 to 1.1 in accuracy and F1
     (simulated), so that 2.5 units are only .8 errors at a Pearson of .97. The unit decides what is
-    measured; at most 3.7 % of simulated studies of a kind certified falsely all the same.
+    measured; at most 4.0 % of simulated studies of a kind certified falsely all the same.
     """
     variance = curve.uncertainty.example_variance(REFERENCE)
     if variance is None:

@@ -30,7 +30,7 @@ class SearchPaths:
         self.specification = self.folder / "search.json"  # enough to rebuild the search
         self.forwarded = self.folder / "forwarded.json"  # up to where its store has the journal
         self.ray = self.folder / "ray"  # Ray's own state
-        self.predictions = self.folder / "predictions"  # of last epochs, one .npz a trial
+        self.predictions = self.folder / "predictions"  # behind the qualities, one .npz a trial
         self.checkpoints = self.folder / "checkpoints"  # of trials that run or were cut short
         self.report = self.folder / "report"  # as the answer stood when the search last ended
 

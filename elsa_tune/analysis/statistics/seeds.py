@@ -1,7 +1,8 @@
 """How far the seeds of each depth can be trusted, by Student's t.
 
-Few seeds say little of their own spread, so that of the other depths counts as a prior (Smyth 2004,
-Stat. Appl. Genet. Mol. Biol. 3, 3). Runs that fail now and then are expected at every depth.
+By searches of the first rule the spread of the other depths counts as a prior (Smyth 2004, Stat.
+Appl. Genet. Mol. Biol. 3, 3); by today's each depth's own alone. Runs that fail now and then are
+expected at every depth.
 
 Letters in shape comments: S seeds.
 """
