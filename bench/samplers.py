@@ -69,9 +69,10 @@ from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.border import Border, border
 from elsa_tune.specs.model import resolve_model
 from elsa_tune.specs.policy import Policy
+from elsa_tune.specs.rate_space import canonical_rate
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.space import load_space
-from elsa_tune.specs.trial import Phase, TrialSpec, TrialStatus, canonical_rate
+from elsa_tune.specs.trial import Phase, TrialSpec, TrialStatus
 from elsa_tune.tasks.task_file import resolve_task
 
 LAB = Path(__file__).resolve().parent / "lab"

@@ -49,9 +49,10 @@ from elsa_tune.searching.tune.trainable import TRIAL
 from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.model import resolve_model
 from elsa_tune.specs.policy import Policy
+from elsa_tune.specs.rate_space import canonical_rate
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.space import load_space
-from elsa_tune.specs.trial import TrialStatus, canonical_rate
+from elsa_tune.specs.trial import TrialStatus
 from elsa_tune.tasks.task_file import resolve_task
 
 CHOSEN_ON, KEPT_ASIDE = "minilm", "cola"  # a model, and one of its tasks
@@ -108,6 +109,8 @@ class FromNeighbour(GivenThenOutward):
             if lent_rate is None:
                 return propose(self.spec, candidate, tries)
             return canonical_rate(lent_rate * 2 ** len(tries))
+        if len(tries) >= self.most(candidate):
+            return None
         patience = self._patience(candidate)
         may_learn = self._reference_may_learn(exploring)
         return outward(self.spec, tries, patience, lent_rate, may_learn)

@@ -33,11 +33,12 @@ from elsa_tune.specs.checked import problems
 from elsa_tune.specs.comparison import Comparison
 from elsa_tune.specs.looks_text import read_looks
 from elsa_tune.specs.policy import Policy
+from elsa_tune.specs.rate_space import canonical_rate
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.row_findings import RowFinding
 from elsa_tune.specs.search import Earlier, Looks
 from elsa_tune.specs.task import Metric
-from elsa_tune.specs.trial import Phase, TrialStatus, canonical_rate
+from elsa_tune.specs.trial import Phase, TrialStatus
 
 # Columns of qualities, which may be in percent.
 _SHARES = ("quality", "chance", "std")

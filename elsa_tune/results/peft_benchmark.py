@@ -17,8 +17,9 @@ from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.adapt.candidates import REFERENCE
 from elsa_tune.specs.adapt.named_way import NamedWay
 from elsa_tune.specs.checked import problems
+from elsa_tune.specs.rate_space import canonical_rate
 from elsa_tune.specs.result_row import ResultRow
-from elsa_tune.specs.trial import Phase, TrialStatus, canonical_rate
+from elsa_tune.specs.trial import Phase, TrialStatus
 
 SUFFIX = ".json"
 # The one suite that trains on text. Its configuration names no data set: it trains on MetaMathQA

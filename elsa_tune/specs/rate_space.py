@@ -7,6 +7,19 @@ from elsa_tune.errors import SpaceError
 from elsa_tune.specs.bounds import MOST, Rate
 
 
+def canonical_rate(learning_rate: float) -> float:
+    """Return a learning rate with five significant digits, so that equal rates compare equal.
+
+    A stepped Optuna distribution yields 3.0000000000000004e-05, which would break grouping.
+    Raises SpaceError unless 0 < learning_rate <= 1.
+    """
+    if not (isinstance(learning_rate, int | float) and 0 < learning_rate <= 1):
+        raise SpaceError(
+            f"learning_rate is {learning_rate!r}; it must be a number above 0 and up to 1"
+        )
+    return float(f"{learning_rate:.4e}")
+
+
 def check_few(values: Sequence[object], what: str) -> None:
     """Raise SpaceError for more of them than anybody could try. what: a word for them."""
     count = len(values)
@@ -16,13 +29,18 @@ def check_few(values: Sequence[object], what: str) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RateRange:
-    """Learning rates low..high (both in reach), in steps, or log-uniform where step is None."""
+    """Learning rates low..high (both in reach), in steps, or log-uniform where step is None.
+
+    Both ends are rounded as the rates of trials are, so that a trial at an end lies within.
+    """
 
     low: Rate  # the lowest
     high: Rate  # the highest, above it
     step: Rate | None = None  # from one rate to the next
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "low", canonical_rate(self.low))
+        object.__setattr__(self, "high", canonical_rate(self.high))
         if self.low >= self.high:
             raise SpaceError(f"low ({self.low:g}) must be below high ({self.high:g})")
         if self.step is None:
@@ -46,8 +64,7 @@ class RateRange:
         rates: list[float] = []
         for number in range(steps + 1):
             rate = self.low + number * self.step
-            rounded = float(f"{rate:.4e}")
-            rates.append(rounded)
+            rates.append(canonical_rate(rate))
         return tuple(rates)
 
 

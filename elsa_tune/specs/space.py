@@ -30,10 +30,10 @@ from elsa_tune.specs.adapt.freeze import FreezeDepth
 from elsa_tune.specs.adapt.lora import Lora, LoraSettings
 from elsa_tune.specs.bounds import Bounds, FewCount, Seed
 from elsa_tune.specs.checked import problems, read_yaml, read_yaml_file
-from elsa_tune.specs.rate_space import RateList, RateRange, RateSpace, check_few
+from elsa_tune.specs.rate_space import RateList, RateRange, RateSpace, canonical_rate, check_few
 from elsa_tune.specs.search import Asha, SamplerName
 from elsa_tune.specs.task import Metric
-from elsa_tune.specs.trial import Recipe, canonical_rate
+from elsa_tune.specs.trial import Recipe
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 FROM_FULL_MODEL = "from_full_model"

@@ -27,7 +27,7 @@ _TYPES = "elsa_tune.tasks.types.registry"
 
 
 class TaskKind(OpenName):
-    """What the head predicts; `tasks/types` has a file for each, which adds its own name."""
+    """What the head predicts; `tasks/types` has a file for each."""
 
     shipped_by = _TYPES
     CLASSIFICATION: ClassVar["TaskKind"]

@@ -10,6 +10,7 @@ from elsa_tune.errors import SpaceError
 from elsa_tune.specs.adapt.candidates import RecordedCandidate
 from elsa_tune.specs.bounds import Bounds, Count, FewCount, Seed
 from elsa_tune.specs.model import ModelSpec
+from elsa_tune.specs.rate_space import canonical_rate
 from elsa_tune.specs.task import TaskSpec
 
 
@@ -117,19 +118,6 @@ class Pooling(enum.StrEnum):
 
     HEAD = "head"  # what the architecture's own head reads, usually the first token
     MEAN = "mean"  # the mean of the row's tokens in the first one's place
-
-
-def canonical_rate(learning_rate: float) -> float:
-    """Return a learning rate with five significant digits, so that equal rates compare equal.
-
-    A stepped Optuna distribution yields 3.0000000000000004e-05, which would break grouping.
-    Raises SpaceError unless 0 < learning_rate <= 1.
-    """
-    if not (isinstance(learning_rate, int | float) and 0 < learning_rate <= 1):
-        raise SpaceError(
-            f"learning_rate is {learning_rate!r}; it must be a number above 0 and up to 1"
-        )
-    return float(f"{learning_rate:.4e}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,8 +21,8 @@ from elsa_tune.tasks.data_sets.data_set import (
 )
 from elsa_tune.tasks.data_sets.reading import read_data_set
 from elsa_tune.tasks.hub import HUB_TASKS, PREFIX
-from elsa_tune.tasks.known import KNOWN_TASKS
-from elsa_tune.tasks.labels import MOST_CLASSES, are_values
+from elsa_tune.tasks.known import KNOWN_TASKS, RESERVED_NAMES
+from elsa_tune.tasks.labels import MOST_CLASSES, are_values, is_not_agreed
 from elsa_tune.words import listed
 
 DEFAULT_EVALUATION_SHARE = 0.2
@@ -123,7 +123,11 @@ def named_data_set(text: str, wanted: Wanted) -> TaskSpec:
         repository, config = read_reference(text)
         return data_set_task(repository, wanted, config=config)
     folder = expanded(text).resolve()
-    wanted = replace(wanted, name=wanted.name or slug(folder.name))
+    name = slug(folder.name)
+    # One called as a task of the hub may be a copy of that, which is to have its name.
+    if name in KNOWN_TASKS or name in RESERVED_NAMES:
+        name = f"{name}_own"
+    wanted = replace(wanted, name=wanted.name or name)
     return data_set_task(str(folder), wanted)
 
 
@@ -431,7 +435,7 @@ def _classes(
     """Return the classes that the cells name, sorted. named: those of a cell."""
     different: set[str] = set()
     for cell in cells:
-        if cell is not None and cell.strip():
+        if cell is not None and cell.strip() and not is_not_agreed(cell, label):
             different.update(named(cell))
     if not 2 <= len(different) <= MOST_CLASSES:
         raise DataError(

@@ -16,7 +16,7 @@ from elsa_tune.files import slug
 from elsa_tune.specs.task import Metric, TaskKind
 from elsa_tune.tasks.data_set_task import check_texts, number_then_text
 from elsa_tune.tasks.hub import is_built_in
-from elsa_tune.tasks.labels import are_values, check_no_lists, means_no_label
+from elsa_tune.tasks.labels import are_values, check_no_lists, is_not_agreed, means_no_label
 from elsa_tune.tasks.table_file import NO_LISTS, Table, format_of, read_table
 from elsa_tune.visible import visible
 
@@ -384,7 +384,7 @@ def _of_label(label: Column, path: Path) -> tuple[dict[str, Any], str]:
             f"{different}; correct them, or write the task file by hand: with `regression: true` "
             "and these as `missing_labels`, or with `regression: false` where all are classes"
         )
-    rows = Counter(label.cells)
+    rows = Counter(cell for cell in label.cells if not is_not_agreed(cell, label.name))
     check_no_lists(rows, f"column '{label.name}' of {path}")
     fields: dict[str, Any] = {}
     if label.are_numbers:

@@ -5,6 +5,7 @@ Where each lies and which of its columns are meant; what else it has is read fro
 
 from dataclasses import dataclass
 
+from elsa_tune.files import slug
 from elsa_tune.specs.task import Metric
 from elsa_tune.tasks.known import KNOWN_TASKS, RESERVED_NAMES
 
@@ -53,4 +54,5 @@ HUB_TASKS: dict[str, HubTask] = {
 
 def is_built_in(name: str) -> bool:
     """Whether a task of one's own cannot have this name."""
-    return name in KNOWN_TASKS or name in HUB_TASKS or name in RESERVED_NAMES
+    of_hub = {slug(task) for task in HUB_TASKS}  # as they are recorded
+    return name in KNOWN_TASKS or name in of_hub or name in RESERVED_NAMES

@@ -6,7 +6,6 @@ from elsa_tune.specs.task import EmbeddedSource, GlueSource, Metric, TaskKind, T
 
 HUB_REPOSITORY = "nyu-mll/glue"
 MISMATCHED = "mnli_mismatched"  # MNLI's second evaluation split, judged beside its own
-UNLABELLED = "-"  # MNLI and SNLI: the annotators did not agree
 RESERVED_NAMES = ("all",)  # `--task all` asks for every task at once
 
 

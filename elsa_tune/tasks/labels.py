@@ -14,6 +14,9 @@ MOST_CLASSES = 1000
 # often Python's None.
 _NO_LABEL = {"n/a", "#n/a", "<na>", "na", "nan", "nat", "null", "none", "nil", "-", "--", "?"}
 _NO_LABEL |= {"missing", "undefined"}
+# What stands in the column of that name where the annotators did not agree (MNLI, SNLI).
+_GOLD_LABEL = "gold_label"
+_NOT_AGREED = "-"
 # The class id by which data sets of the hub mark rows without a label.
 UNLABELLED_ID = "-1"
 # A word of a column's name that says that its numbers are values, however many there are.
@@ -32,6 +35,11 @@ _IN_BRACKETS = re.compile(r"\[.*\]|\(.*\)", re.DOTALL)
 def means_no_label(label: str) -> bool:
     """Whether a cell of the label column rather says that there is none."""
     return folded(label) in _NO_LABEL
+
+
+def is_not_agreed(label: str | None, column: str) -> bool:
+    """Whether a cell of the label column says that the annotators did not agree on one."""
+    return column == _GOLD_LABEL and label == _NOT_AGREED
 
 
 def check_no_lists(labels: Iterable[str], column: str) -> None:

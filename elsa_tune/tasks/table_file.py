@@ -478,7 +478,9 @@ def _decimal_text(value: Decimal) -> str | None:
 def _check_columns(path: Path, header: Sequence[str], wanted: Sequence[str]) -> None:
     """Raise DataError for a wanted column that is missing or there twice."""
     if not header:
-        raise DataError(f"data file {path} is empty; it must have a header line and rows")
+        raise DataError(
+            f"data file {path} is empty; it must have rows, and as CSV or TSV a header line above"
+        )
     shown = shortlist(f"'{name}'" for name in header)
     missing = []
     repeated = []

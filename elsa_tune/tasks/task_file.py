@@ -42,8 +42,8 @@ from elsa_tune.tasks.data_set_task import (
 )
 from elsa_tune.tasks.draft import GUESSED, Columns, Guess, guess_task
 from elsa_tune.tasks.hub import HUB_TASKS, is_built_in
-from elsa_tune.tasks.known import KNOWN_TASKS, UNLABELLED
-from elsa_tune.tasks.labels import MOST_CLASSES, check_no_lists
+from elsa_tune.tasks.known import KNOWN_TASKS
+from elsa_tune.tasks.labels import MOST_CLASSES, check_no_lists, is_not_agreed
 from elsa_tune.tasks.table_file import (
     FORMATS,
     REMEDIES,
@@ -335,7 +335,7 @@ def _is_of_data_set(values: object, folder: Path) -> bool:
         return isinstance(values, dict)
     files = values.get("files")
     # os.path, because it takes any text for a path.
-    return isinstance(files, str) and bool(files) and os.path.isdir(folder / files)
+    return isinstance(files, str) and bool(files) and os.path.isdir(folder / expanded(files))
 
 
 def _within(folder: Path, name: str) -> Path:
@@ -372,12 +372,17 @@ def _data_set_task(described: DataSetFile, folder: Path) -> TaskSpec:
             "regression's; leave it out, or give classes"
         )
     classes = tuple(_cleaned_names(task.classes, cleaning))
-    if task.classes and len(classes) < 2:
+    _check_merged(task.classes, classes)
+    return replace(task, classes=classes, cleaning=cleaning)
+
+
+def _check_merged(declared: Sequence[str], cleaned: Sequence[str]) -> None:
+    """Raise DataError where cleaning leaves fewer than two of the declared classes."""
+    if declared and len(cleaned) < 2:
         raise DataError(
-            f"without missing_labels, and labels that are alike merged, there are {len(classes)} "
+            f"without missing_labels, and labels that are alike merged, there are {len(cleaned)} "
             "classes; a classification needs two"
         )
-    return replace(task, classes=classes, cleaning=cleaning)
 
 
 def _cleaned_names(names: Sequence[str], cleaning: Cleaning) -> list[str]:
@@ -467,6 +472,7 @@ def _classes(
     # The first declared one, or the commonest, names the class.
     by_rows = sorted(rows, key=lambda name: (-rows[name], name))
     names = _cleaned_names(declared or by_rows, cleaning)
+    _check_merged(declared, names)
     most = len(names) if declared else MOST_CLASSES
     if not 2 <= len(names) <= most:
         few = f" ({shortlist(sorted(names)) or 'none'})" if len(names) < 2 else ""
@@ -486,6 +492,5 @@ def _classes(
 def _labels_found(label: str, source: FilesSource) -> Iterator[str]:
     for file in source.train:
         for cell in read_table(Path(file), source.format, [label]).columns[label]:
-            is_unlabelled = label == "gold_label" and cell == UNLABELLED
-            if cell is not None and cell.strip() and not is_unlabelled:
+            if cell is not None and cell.strip() and not is_not_agreed(cell, label):
                 yield cell

@@ -5,6 +5,7 @@ import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 from elsa_tune.errors import DataError
@@ -187,10 +188,10 @@ def _cell(value: Any) -> str | None:
     """Write a cell as a text: what `cell_text` makes of it, lists and tables as JSON."""
     if value is None or value is ABSENT:
         return None
-    if isinstance(value, str | bool | int | float):
+    if isinstance(value, str | bool | int | float | Decimal):
         text = cell_text(value, "", "") or ""
     elif isinstance(value, list | dict):
         text = json.dumps(_json_value(value), ensure_ascii=False, allow_nan=False, default=str)
     else:
-        text = str(value)  # a date, a decimal
+        text = str(value)  # a date
     return text.encode("utf-8", "replace").decode()

@@ -61,6 +61,20 @@ def task(splits: Mapping[str, Dataset] | Dataset, **wanted: Any) -> TaskSpec:
     return task_of(DataSet("owner/name", found), Wanted(name="mood", **wanted))
 
 
+def test_what_annotators_did_not_agree_on_is_no_class() -> None:
+    labels = ["neutral", "entailment", "-", "contradiction"] * 2
+    found = task(data_set(text=STRING, gold_label=(STRING, labels)))
+    assert found.classes == ("contradiction", "entailment", "neutral")
+
+
+def test_a_folder_called_as_a_task_that_ships_gets_a_name_of_its_own(tmp_path: Path) -> None:
+    rows = data_set(text=STRING, label=MOOD)
+    for name in ("rte", "all", "imdb"):  # the last may be a copy of the hub's
+        rows.save_to_disk(tmp_path / name)
+    names = [resolve_task(str(tmp_path / name)).name for name in ("rte", "all", "imdb")]
+    assert names == ["rte_own", "all_own", "imdb"]
+
+
 def source(of: TaskSpec) -> DataSetSource:
     assert isinstance(of.source, DataSetSource)
     return of.source

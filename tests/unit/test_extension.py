@@ -245,6 +245,26 @@ def test_a_depths_own_budget_is_a_limit() -> None:
     assert len(rates_of(explore(spec, deeper_wants_more), DEPTHS[2])) == 5
 
 
+def test_further_tries_count_from_those_that_a_short_list_of_rates_leaves() -> None:
+    """LoRA's own range may let a search ask for more tries than the given list has rates."""
+    spec = spec_of(
+        rates=RateList(values=(1e-5, 2e-5)),
+        tries=5,
+        extend=Extension(low=1e-6, high=1e-2, tries=2),
+    )
+    known = explore(spec, deeper_wants_more)
+    assert max(len(rates_of(known, depth)) for depth in DEPTHS) == 2 + 2
+
+
+def test_a_trial_at_an_end_of_a_given_range_lies_within_it() -> None:
+    uneven = spec_of(rates=RateRange(low=5e-5 / 3, high=2e-4 / 3))
+    low, high = uneven.given_rates(FULL_MODEL)
+    assert (low, high) == (1.6667e-5, 6.6667e-5)
+    known = explore(uneven, lambda depth, rate: 0.5)
+    tried = rates_of(known, FULL_MODEL)
+    assert len(tried) == len(set(tried)) and {low, high} <= set(tried)
+
+
 def test_one_depth_and_a_full_model_that_learns_nothing() -> None:
     alone = spec_of(candidates=(FULL_MODEL,), explored=(FULL_MODEL,))
     assert rates_of(explore(alone, lambda depth, rate: 0.5), FULL_MODEL)[3:] == [1e-4]

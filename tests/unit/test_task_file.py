@@ -270,3 +270,33 @@ def test_data_dir_is_not_for_a_task_file(tmp_path: Path, write: Write) -> None:
 
 def test_metric_replaced_from_outside(write: Write) -> None:
     assert resolve_task(str(write()), metric="f1_macro").metric is Metric.F1_MACRO
+
+
+def test_what_annotators_did_not_agree_on_is_no_class_however_the_table_is_named(
+    tmp_path: Path, write: Write
+) -> None:
+    rows = "text,gold_label\n" + "a,neutral\nb,entailment\nc,contradiction\n" * 20 + "d,-\n"
+    (tmp_path / "nli.csv").write_text(rows)
+    named = resolve_task(str(tmp_path / "nli.csv"))
+    described = read_task_file(write(files="nli.csv", text="text", label="gold_label"))
+    for task in (named, described):
+        assert task.classes == ("contradiction", "entailment", "neutral")
+        assert task.metric is Metric.ACCURACY
+
+
+def test_declared_classes_that_merge_into_one_are_said_to(write: Write) -> None:
+    path = write(classes=["yes", "Yes"], merge_labels=True)
+    with pytest.raises(DataError, match="labels that are alike merged, there are 1 classes"):
+        read_task_file(path)
+
+
+def test_a_data_set_may_lie_in_the_users_home(
+    tmp_path: Path, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from datasets import Dataset
+
+    monkeypatch.setenv("HOME", str(tmp_path))
+    rows = {"text": ["a", "b"] * 10, "label": ["x", "y"] * 10}
+    Dataset.from_dict(rows).save_to_disk(tmp_path / "moods")
+    task = read_task_file(write(files="~/moods", text="text", label="label"))
+    assert task.classes == ("x", "y")

@@ -61,7 +61,7 @@ def tuned_cell(point: CurvePoint) -> str:
 def answer_markdown(answer: Answer) -> str:
     """Return an answer in Markdown.
 
-    The first lines, the freeze curve as a table with the recommended depth's line in bold, the
+    The first lines, the freeze curve as a table, in bold the line of the depth to fine-tune, the
     complete statement with how sure it is, and the warnings; what there is nothing of is left out.
     """
     first = answer.first_lines

@@ -21,9 +21,9 @@ from elsa_tune.searching.planning.walk import Walk
 from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.adapt.candidates import REFERENCE
 from elsa_tune.specs.policy import Policy, SeedCounts
+from elsa_tune.specs.rate_space import canonical_rate
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.space import Space
-from elsa_tune.specs.trial import canonical_rate
 from elsa_tune.tracking.journal_records import Decision
 from elsa_tune.tracking.record_names import LADDER
 from elsa_tune.words import candidates_text

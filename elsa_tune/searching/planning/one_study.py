@@ -21,8 +21,8 @@ from elsa_tune.searching.planning.proposals import first_points, propose
 from elsa_tune.searching.planning.rates import GivenThenOutward, Rates, best_rate, have_all_ended
 from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.border import Border, border
+from elsa_tune.specs.rate_space import canonical_rate
 from elsa_tune.specs.search import SearchSpec
-from elsa_tune.specs.trial import canonical_rate
 
 # The lowest and the highest rate that may be tried.
 Bounds = tuple[float, float]

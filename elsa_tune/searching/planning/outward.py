@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from elsa_tune.searching.planning.known import Trials, scores_of
 from elsa_tune.specs.border import has_learnt, plateau
+from elsa_tune.specs.rate_space import canonical_rate
 from elsa_tune.specs.search import SearchSpec
-from elsa_tune.specs.trial import canonical_rate
 
 
 def outward(
@@ -15,18 +15,14 @@ def outward(
     lent_rate: float | None = None,
     may_learn: bool = False,
 ) -> float | None:
-    """Return the next rate beyond those tried; None where the best lies inside, or no more may be.
+    """Return the next rate beyond those tried; None where the best lies inside, or none is left.
 
-    tried: all that the depth has had, one or more, each ended; the first `spec.tries` of them were
-    tries of the given range. patience: how many rates beyond its best the depth tries before it
-    stops. lent_rate: the best rate of the next shallower depth, None where it has none. may_learn:
-    that nothing was learnt at any rate so far does not mean that nothing can be, because the full
-    model does learn.
+    tried: all that the depth has had, one or more, each ended. patience: how many rates beyond its
+    best the depth tries before it stops. lent_rate: the best rate of the next shallower depth, None
+    where it has none. may_learn: that nothing was learnt at any rate so far does not mean that
+    nothing can be, because the full model does learn.
     """
     if spec.extend is None:
-        return None
-    most_tries = spec.tries + spec.extend.tries
-    if len(tried) >= most_tries:
         return None
     rates = {trial.learning_rate for trial in tried}
     diverged = [trial.learning_rate for trial in tried if trial.is_diverged]

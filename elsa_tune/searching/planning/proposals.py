@@ -13,9 +13,8 @@ from optuna.trial import FrozenTrial, TrialState
 
 from elsa_tune.searching.planning.known import KnownTrial, Trials
 from elsa_tune.specs.adapt.candidate import Candidate
-from elsa_tune.specs.rate_space import RateList, RateSpace
+from elsa_tune.specs.rate_space import RateList, RateSpace, canonical_rate
 from elsa_tune.specs.search import SamplerName, SearchSpec
-from elsa_tune.specs.trial import canonical_rate
 
 LEARNING_RATE = "learning_rate"
 

@@ -73,8 +73,8 @@ class Rates(ABC):
         It is that of the best score among completed trials, or the next lower one if training
         collapses just above it (`edge.py`). Where none completed (time was up), it is that of the
         best among all that reported, compared at the last evaluation they share. Ties go to the
-        lower rate. Where all diverged it is the lowest: the measuring seeds will diverge too and
-        count as chance, which is the truth about such a candidate.
+        lower rate. Where all that were planned diverged it is the lowest: the measuring seeds will
+        diverge too and count as chance, which is the truth about such a candidate.
         """
         diverged = []
         reported = []
@@ -135,7 +135,7 @@ class GivenThenOutward(Rates):
         tries = tries_of(exploring, candidate)
         if len(tries) < self.planned(candidate):
             return propose(self.spec, candidate, tries)
-        if not tries or not have_all_ended(tries):
+        if not tries or not have_all_ended(tries) or len(tries) >= self.most(candidate):
             return None
         patience = self._patience(candidate)
         lent_rate = self._lent(candidate, exploring)
@@ -149,6 +149,8 @@ class GivenThenOutward(Rates):
         if extend is None:
             return False
         tries = tries_of(exploring, candidate)
+        if len(tries) >= self.most(candidate):
+            return False
         patience = self._patience(candidate)
         for lent_rate in (None, extend.high):
             for may_learn in (True, False):

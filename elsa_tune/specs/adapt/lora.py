@@ -197,9 +197,10 @@ class Lora(Candidate):
 
     def check(self, layers: int) -> Self:
         if self.last is not None and self.last > layers:
+            fewer = f"a number from 1 to {layers - 1}, or " if layers > 1 else ""
             raise SpaceError(
                 f"'{self.label}' has LoRA on the last {self.last} layers, but the model has "
-                f"{layers}; write a number from 1 to {layers - 1}, or none for all layers"
+                f"{layers}; write {fewer}none for all layers"
             )
         if self.last == layers:
             raise SpaceError(

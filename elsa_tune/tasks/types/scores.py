@@ -34,7 +34,7 @@ def score(
         )
     is_finite = np.isfinite(predictions)
     if not is_finite.all():
-        count = len(predictions)
+        count = predictions.size
         bad = int((~is_finite).sum())
         raise DivergedError(f"{bad} of {count} predictions are not finite numbers")
     _check_ids(predictions, labels, classes)

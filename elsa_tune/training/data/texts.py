@@ -18,7 +18,8 @@ from elsa_tune.specs.row_findings import MOST_NAMED, FindingCode, RowFinding
 from elsa_tune.specs.task import DataSetSource, EmbeddedSource, FilesSource, GlueSource, TaskSpec
 from elsa_tune.tasks.data_sets.data_set import split_table
 from elsa_tune.tasks.data_sets.reading import read_data_set
-from elsa_tune.tasks.known import LAYOUTS, UNLABELLED, GlueLayout
+from elsa_tune.tasks.known import LAYOUTS, GlueLayout
+from elsa_tune.tasks.labels import is_not_agreed
 from elsa_tune.tasks.table_file import Table, check_characters, read_table
 from elsa_tune.tasks.types.registry import type_of
 from elsa_tune.training.data.embedded import read_embedded
@@ -254,7 +255,7 @@ def _incomplete(
         return f"missing {', '.join(missing)}"
     label = cells[-1] or ""
     label_name = names[-1]
-    if label_name == "gold_label" and label == UNLABELLED:
+    if is_not_agreed(label, label_name):
         return "the annotators agreed on no gold_label ('-')"
     given = missing_labels.get(key_of(label))
     if given is not None:
