@@ -95,7 +95,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
         return None
     code = collection_path.read_text(encoding="utf-8")
     if wanted == "thorough":
-        return None if re.search(r"pytest\.mark\.thorough|one_of_each\(|thorough\(", code) else True
+        return None if re.search(r"pytest\.mark\.thorough|(one_of_each|thorough)\(", code) else True
     return True if re.search(r"^pytestmark = .*pytest\.mark\.thorough", code, re.M) else None
 
 

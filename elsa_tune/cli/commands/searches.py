@@ -39,10 +39,7 @@ def searches(
     ] = None,
     delete: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Delete this search and its runs in its store.",
-        ),
+        typer.Option(metavar="NAME", help="Delete this search and its runs in its store."),
     ] = None,
     storage_path: StoragePath = None,
     tracking_uri: AskedUri = None,
