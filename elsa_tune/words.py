@@ -13,6 +13,9 @@ BORDER_WORDS = {Border.HIGH: "higher rates may be better", Border.LOW: "lower ra
 CHOSEN_MARK = "▶"
 CHOSEN = "recommended"
 
+# A smaller difference of qualities does not show with one decimal.
+VISIBLE = 5e-4
+
 _ORDINALS = (
     "first",
     "second",

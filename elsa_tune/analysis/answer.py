@@ -23,7 +23,7 @@ class Reason(enum.StrEnum):
     NO_MEASUREMENTS = "no_measurements"  # no measuring trial has completed
     NO_FULL_MODEL = "no_full_model"  # nothing to compare with
     FULL_MODEL_DID_NOT_LEARN = "full_model_did_not_learn"  # not above chance with 95 % confidence
-    # Above chance, but chance lies below 0: no share of such a score is worth keeping.
+    # Above chance, where that is known and lies below 0: no share of such a score is worth keeping.
     FULL_MODEL_NOT_ABOVE_ZERO = "full_model_not_above_zero"
     NO_FROZEN_DEPTH = "no_frozen_depth"  # only the full model was measured
     NOTHING_REACHES_TARGET = "nothing_reaches_target"  # but the full model: the answer then
@@ -42,6 +42,7 @@ class Reason(enum.StrEnum):
     # Of a comparison of ways (`comparison.py`):
     ONE_WAY = "one_way"  # nothing to compare it with
     NO_WAY_LEARNT = "no_way_learnt"  # none is above chance with 95 % confidence
+    NO_WAY_ABOVE_ZERO = "no_way_above_zero"  # and chance is not known: of such a score none is kept
     SEEDS_BY_RESULTS = "seeds_by_results"  # a hunt chose how many seeds each way has
     SEEDS_MISSING = "seeds_missing"  # some way lacks seeds that were planned
 
@@ -64,16 +65,28 @@ class Certified:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WouldCertify:
-    """What would probably certify a depth, or a way, in a new search, each with the other as now.
+class SeedsAndRows:
+    """Both together, of a new search."""
 
-    Four times out of five, if they truly score and spread as they were measured.
+    seeds: int  # of each depth or way, the full model included
+    evaluation_rows: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WouldCertify:
+    """What would probably certify a depth, or a way, in a new search.
+
+    Four times out of five, if they truly score and spread as they were measured. All is None where
+    nothing that can be advised would do: the depth, or one before it, or the way lies below the
+    target or too near it.
     """
 
-    # Of each depth or way, the full model included; None where no number that can be advised would
-    # do: the depth, or one before it, or the way lies below the target or too near it.
+    # Of each depth or way, the full model included, with as many rows as now; None where no number
+    # that can be advised would do alone.
     seeds: int | None
-    evaluation_rows: int | None  # likewise; None also where nothing is known of the examples
+    # Likewise, with as many seeds as now; None also where nothing is known of the examples.
+    evaluation_rows: int | None
+    together: SeedsAndRows | None = None  # where neither would do alone
 
 
 class Action(enum.StrEnum):
@@ -179,7 +192,9 @@ class Answer(FreezeCurve):
     corrected_would_certify: Mapping[Candidate, WouldCertify] = field(default_factory=dict)
     # Whether the search has a look left, for this target, that might certify the next depth.
     open_look: bool = False
-    hardly_learnt: tuple[str, ...] = ()  # in a joint answer the tasks whose target guessing reaches
+    # In a joint answer the tasks whose full model learnt so little that guessing reaches the
+    # target.
+    hardly_learnt: tuple[str, ...] = ()
     recommendation: Recommendation = Recommendation(action=Action.WAIT)  # the one thing to do
     # That in words, how sure it is, what fewer layers would cost, what it saves, and what to type
     # next.

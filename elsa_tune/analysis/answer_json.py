@@ -210,7 +210,7 @@ def _fields(value: Any, names: Sequence[str] = ()) -> Any:
             plain |= _candidate(content)
         elif name == "known_rates":
             plain[key] = None if content.at_border is None else content.at_border.value
-        elif name == "saves":
+        elif name in ("saves", "together"):
             plain[key] = _fields(content)
         elif isinstance(content, str) or name == "learning_rate":
             plain[key] = content

@@ -15,6 +15,7 @@ from elsa_tune.analysis.answer import (
     Certified,
     Contrasts,
     Reason,
+    WouldCertify,
     quality_claimed,
 )
 from elsa_tune.analysis.contrasts import (
@@ -150,7 +151,9 @@ def with_certainty(answer: Answer, *, full_model_learnt: bool) -> Answer:
     beside = [point for point in answer.measured if point not in points]
     of_beside = contrasts_of(answer, beside, answer.target, corrected=answer.claims_corrected)
     of_gain = forecasts(answer, points, corrected=True)
-    of_score = forecasts(answer, points, claimed=of_gain if answer.claims_corrected else None)
+    of_score: dict[Candidate, WouldCertify] = {}
+    if not answer.score_is_stronger:
+        of_score = forecasts(answer, points, claimed=of_gain if answer.claims_corrected else None)
     return replace(
         answer,
         plausible_candidates=plausible(
@@ -196,7 +199,7 @@ def lacks_scores(curve: FreezeCurve) -> bool:
 
     Of planned looks the missing seeds are known one by one, and count by themselves.
     """
-    return curve.looks is None and any(point.runs_without_score for point in curve.measured)
+    return curve.looks is None and bool(curve.lacking_scores)
 
 
 def leaves_out_examples(curve: FreezeCurve) -> bool:
@@ -267,8 +270,11 @@ def certified_in_order(
     what is gained over chance likewise. The last of these is the claim, and the first depth at
     which it is not rejected ends the sequence. The claim implies what is weaker, so that of this a
     single depth more may be certified (Hsu and Berger 1999, J. Am. Stat. Assoc. 94, 468-482).
+    Where guessing scores below 0 the score would be the stronger claim, and is not certified.
     two_sided: at 97.5 % instead of 95 %.
     """
+    if not corrected and answer.score_is_stronger:
+        return []
     planned_target = _planned_target(answer)
     is_below_plan = answer.target < planned_target
     asked = _Hypothesis(answer.target, corrected)

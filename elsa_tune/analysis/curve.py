@@ -50,7 +50,8 @@ class CurvePoint:
     runs: tuple[MeasuredRun, ...] = field(default=(), repr=False)  # the measuring runs that count
     # At how many learning rates measuring runs ended or were stopped early: several are a choice.
     measured_at_rates: int = 0
-    # Measuring runs at its rate that have no score: they failed, or something stopped them.
+    # Measuring runs at its rate, or at any where none has a score, that have none: they failed, or
+    # something stopped them.
     runs_without_score: int = 0
     # What is known of the learning rates that it was tried at; the default is frozen.
     known_rates: CandidateRates = field(default=CandidateRates(), repr=False)
@@ -147,6 +148,21 @@ class FreezeCurve:
     def with_quality(self) -> tuple[CurvePoint, ...]:
         """The measured depths, embeddings-only among them."""
         return tuple(point for point in self.points if point.quality is not None)
+
+    @property
+    def score_is_stronger(self) -> bool:
+        """Whether keeping a share of the score takes more than keeping it of the gain.
+
+        So it is where guessing scores below 0. Elsewhere the gain takes more, or as much.
+        """
+        return self.chance is not None and self.chance < 0
+
+    @property
+    def lacking_scores(self) -> tuple[CurvePoint, ...]:
+        """The depths with runs that have no score, also those without any that has one."""
+        return tuple(
+            point for point in self.points if point.candidate.is_tested and point.runs_without_score
+        )
 
     @property
     def best(self) -> CurvePoint | None:

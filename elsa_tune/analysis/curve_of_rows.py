@@ -215,7 +215,7 @@ def _point(
         known_rates=measured.candidate_rates(rows, mean_by_rate, rate, group.chance, group.policy),
     )
     if not by_rate:
-        return point
+        return replace(point, runs_without_score=sum(row.runs for row in lacking))
     lacking_here = [row for row in lacking if row.learning_rate in (rate, None)]
     point = replace(
         _measured(point, by_rate[rate]),

@@ -1,4 +1,4 @@
-"""What would probably certify a depth that is not certified: more seeds, or more evaluation rows.
+"""What would probably certify a depth that is not certified: more seeds, more rows, or both.
 
 Probably means in four of five new searches, if the depths truly score and spread as they were
 measured. A new search plans its own tests: seeds that are added to one that was tested are no part
@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from elsa_tune.analysis.answer import Answer, WouldCertify
+from elsa_tune.analysis.answer import Answer, SeedsAndRows, WouldCertify
 from elsa_tune.analysis.curve import CurvePoint
 from elsa_tune.analysis.evidence import levels
 from elsa_tune.analysis.statistics.intervals import Ends, Interval
@@ -23,6 +23,9 @@ from elsa_tune.specs.policy import Policy, SeedCounts
 
 # A search with more seeds than this is not something to suggest.
 MOST_SEEDS = 30
+
+# Seeds that are suggested together with more evaluation rows.
+SEEDS_WITH_ROWS = (5, 10, MOST_SEEDS)
 
 # Nor are more evaluation rows than so many times those that there are.
 MOST_TIMES_ROWS = 100
@@ -63,6 +66,7 @@ def forecasts(
     if uncertainty.examples is None:
         rows = None
     would_certify: dict[Candidate, WouldCertify] = {}
+    forecasts_before: list[_Forecast] = []  # of what must be certified first
     points_before = points[place_of_certified:]
     for point_before, point in zip(points_before, not_certified, strict=False):
         contrast = contrasts.get(point.candidate)
@@ -84,7 +88,16 @@ def forecasts(
             seeds = forecast.fewest_seeds(least)
         if rows is not None:
             rows = forecast.fewest_rows(rows)
-        would_certify[point.candidate] = WouldCertify(seeds=seeds, evaluation_rows=rows)
+        together = None
+        if seeds is None and rows is None and answer.examples is not None:
+            together = _fewest_together(
+                [*forecasts_before, forecast], _seeds_now(answer, point, contrast)
+            )
+        would_certify[point.candidate] = WouldCertify(
+            seeds=seeds, evaluation_rows=rows, together=together
+        )
+        is_claimed = corrected or claimed is not None
+        forecasts_before.append(replace(forecast, corrected=is_claimed))
     return would_certify
 
 
@@ -133,6 +146,13 @@ class _Forecast:
 
         return first(choices, certifies)
 
+    def certifies_with(self, seeds: int, rows: int) -> bool:
+        """Whether so many seeds at each depth and so many evaluation rows would probably do."""
+        rows_now = self.answer.examples
+        assert rows_now is not None
+        uncertainty = with_rows(self.uncertainty, rows / rows_now)
+        return self._certifies(uncertainty, SeedCounts(depth=seeds, full=seeds), None)
+
     def _planned(self) -> tuple[SeedCounts | None, Ends | None]:
         """Return the seeds of the last planned test, and its ends; None where none was planned."""
         if self.answer.looks is None:
@@ -162,6 +182,38 @@ class _Forecast:
         if contrast is None:
             return False
         return _is_probably_above(contrast)
+
+
+def _fewest_together(forecasts: Sequence[_Forecast], seeds_now: int) -> SeedsAndRows | None:
+    """Return the seeds and rows, both more than now, that would probably certify all of these.
+
+    Of those that do, the ones with the fewest answers to judge.
+    """
+    rows_now = forecasts[0].answer.examples
+    assert rows_now is not None
+    if forecasts[0].uncertainty.examples is None:
+        return None
+
+    def fewest_rows(seeds: int) -> int | None:
+        def certifies(rows: int) -> bool:
+            return all(forecast.certifies_with(seeds, rows) for forecast in forecasts)
+
+        return first(round_numbers(rows_now, MOST_TIMES_ROWS * rows_now), certifies)
+
+    return fewest_answers(fewest_rows, seeds_now)
+
+
+def fewest_answers(fewest_rows: Callable[[int], int | None], seeds_now: int) -> SeedsAndRows | None:
+    """Return more seeds than now and the rows that go with them, with the fewest answers to judge.
+
+    fewest_rows: how many rows so many seeds take; None where no number would do.
+    """
+    pairs: list[SeedsAndRows] = []
+    for seeds in SEEDS_WITH_ROWS:
+        rows = fewest_rows(seeds) if seeds > seeds_now else None
+        if rows is not None:
+            pairs.append(SeedsAndRows(seeds=seeds, evaluation_rows=rows))
+    return min(pairs, key=lambda pair: pair.seeds * pair.evaluation_rows, default=None)
 
 
 def first(choices: Sequence[int], certifies: Callable[[int], bool]) -> int | None:

@@ -33,7 +33,7 @@ from elsa_tune.analysis.contrasts import contrast_of
 from elsa_tune.analysis.curve import CurvePoint
 from elsa_tune.analysis.curve_of_rows import saves
 from elsa_tune.analysis.learnt import has_surely_learnt
-from elsa_tune.analysis.recommendation import leaked_rows
+from elsa_tune.analysis.recommendation import hardly_learnt, leaked_rows
 from elsa_tune.analysis.statistics.intervals import Interval
 from elsa_tune.analysis.statistics.uncertainty import Uncertainty
 from elsa_tune.analysis.warning import AnswerWarning, WarningCode
@@ -154,7 +154,7 @@ def _decided(answer: Answer, tasks: Sequence[Answer]) -> Answer:
         corrected_certified=corrected.certified,
         claim=claim,
         plausible_candidates=claimed.plausible_candidates,
-        hardly_learnt=tuple(task.task for task in tasks if _is_kept_by_a_constant(task)),
+        hardly_learnt=tuple(task.task for task in tasks if hardly_learnt(task)),
     )
 
 
@@ -353,8 +353,9 @@ def _on_answer(tasks: Sequence[Answer], joint: Answer, raw: CurvePoint) -> Itera
             f"answer; corrected, {corrected_part}"
         )
         yield AnswerWarning(WarningCode.CORRECTED_DISAGREES, text)
-    if joint.hardly_learnt:
-        text = f"the target is reached by guessing on {listed(joint.hardly_learnt)}"
+    by_guessing = [task.task for task in tasks if _is_kept_by_a_constant(task)]
+    if by_guessing:
+        text = f"the target is reached by guessing on {listed(by_guessing)}"
         yield AnswerWarning(WarningCode.CONSTANT_REACHES_TARGET, text)
     if joint.failing_above:
         missing = candidates_text([point.candidate for point in joint.failing_above], joint.layers)

@@ -41,6 +41,8 @@ def verdict_on_point(curve: FreezeCurve, point: CurvePoint) -> Learnt | None:
     variance = max(variance or 0.0, 0.0)
     quality = judged_quality(curve, point)
     assert quality is not None
+    if curve.chance is None and quality < 0 and Metric.named(curve.metric) is None:
+        return Learnt.UNTESTED  # of an error with a minus guessing may score any number below 0
     return learnt(
         quality,
         chance=curve.chance,

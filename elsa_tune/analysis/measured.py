@@ -134,7 +134,7 @@ def candidate_rates(
 def explored(rows: Sequence[ResultRow], chosen: float | None) -> list[ResultRow]:
     """Return the rows of exploring trials that have ended.
 
-    A measuring run that was stopped early tried its rate, too, where that is not the chosen one.
+    A measuring run that was stopped early tried its rate, too, where another one was chosen.
     """
     ended: list[ResultRow] = []
     for row in rows:
@@ -142,7 +142,7 @@ def explored(rows: Sequence[ResultRow], chosen: float | None) -> list[ResultRow]
             explores = row.status.is_final
         else:
             is_stopped = row.status is TrialStatus.STOPPED_EARLY
-            explores = is_stopped and row.learning_rate != chosen
+            explores = is_stopped and chosen is not None and row.learning_rate != chosen
         if explores:
             ended.append(row)
     return ended

@@ -19,6 +19,10 @@ from elsa_tune.analysis.warning import WarningCode
 from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.row_findings import FindingCode, RowFinding
 
+# Of what there is above guessing: a full model that gains less learnt little. Landis and Koch 1977
+# (Biometrics 33, 159-174) call agreement beyond chance below this "slight".
+SLIGHT_GAIN = 0.2
+
 # Of the evaluation rows: so many that are known by heart move a quality by up to two points.
 MANY_LEAKED = 0.02
 
@@ -86,6 +90,19 @@ def _linear_model_is_enough(answer: Answer) -> bool:
     return reaches(probe.quality, full.quality, answer.target, base, policy=answer.policy)
 
 
+def hardly_learnt(answer: Answer) -> bool:
+    """Whether guessing reaches the raw target of a task because its full model learnt little.
+
+    Guessing also reaches it beside the best of models where it scores high itself.
+    """
+    full = answer.full
+    if full is None or full.quality is None or answer.chance is None:
+        return False
+    if not _has_warning(answer, WarningCode.CONSTANT_REACHES_TARGET):
+        return False
+    return full.quality - answer.chance < SLIGHT_GAIN * (1 - answer.chance)
+
+
 def leaked_rows(answer: FreezeCurve) -> RowFinding | None:
     """Return evaluation rows that are also in training with their label, where they are many."""
     for finding in answer.findings:
@@ -108,7 +125,7 @@ def _doubts(answer: Answer, point: CurvePoint, action: Action) -> Iterator[Doubt
         yield Doubt.INCOMPLETE
     if leaked_rows(answer) is not None:
         yield Doubt.LEAKED_ROWS
-    if _has_warning(answer, WarningCode.CONSTANT_REACHES_TARGET):
+    if answer.hardly_learnt or hardly_learnt(answer):
         yield Doubt.CONSTANT_REACHES_TARGET
     full = answer.full
     probe = answer.probe

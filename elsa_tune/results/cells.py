@@ -4,6 +4,7 @@ import functools
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -312,8 +313,8 @@ def _number(name: str, text: str, percent: bool) -> float | str:
     if percent:
         if abs(value) > 100 * _ONE:
             raise ValueError(f"field '{name}' must be a percentage, at most 100, not {text}")
-        # Division, not * .01: 58.3 / 100 is the float .583 itself.
-        value /= 100
+        # As decimals, so that 84.4 becomes .844 itself: 84.4 / 100 is another float.
+        value = float(Decimal(text) / 100)
     if abs(value) > _ONE:
         hint = "; for percentages add `scale` percent" if abs(value) <= 100 else ""
         raise ValueError(f"field '{name}' must be a fraction, at most 1, not {text}{hint}")

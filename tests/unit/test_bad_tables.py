@@ -122,14 +122,17 @@ def test_of_a_reference_below_zero_that_learnt_no_share_is_kept(
     assert "misses the target" not in shown.out
 
 
-def test_a_reference_below_zero_of_an_unknown_metric_has_not_learnt(run: Run, path: Path) -> None:
+def test_whether_a_reference_below_zero_of_an_unknown_metric_learnt_is_not_known(
+    run: Run, path: Path
+) -> None:
+    """An error with a minus may be a good one; where guessing lies nobody says."""
     lines = [
         line(depth, quality, seed, metric="", chance="")
         for depth, quality in ((0, -0.2), (3, 0.3))
         for seed in (1, 2, 3)
     ]
     status, (answer,) = answers(run, write(path, lines))
-    assert status == 3 and answer["reason"] == "full_model_did_not_learn"
+    assert status == 3 and answer["reason"] == "full_model_not_above_zero"
 
 
 def test_constant_predictions_are_counted_as_failed_seeds(run: Run, path: Path) -> None:

@@ -221,6 +221,32 @@ def test_a_tables_runs_without_a_score_certify_nothing(status: str) -> None:
     assert "2 runs of the last 3 layers have no score" in two.certainty
 
 
+def test_a_tables_depth_without_any_score_certifies_nothing() -> None:
+    """Worse data must not give a surer answer."""
+    rows = [*study([0.90, 0.91, 0.90], [0.88, 0.89, 0.88]), *seeds(5, [0.87, 0.87, 0.87])]
+    assert answered(rows).certified is not None
+    stopped: list[ResultRow] = []
+    for one in rows[3:6]:
+        stopped.append(dataclasses.replace(one, quality=None, status=TrialStatus.STOPPED_EARLY))
+    answer = answered([*rows[:3], *stopped, *rows[6:]])
+    assert answer.certified is None and answer.reason is Reason.SEEDS_MISSING
+    assert "3 runs of the last 3 layers have no score" in answer.certainty
+    # Nothing was explored, so that no depth has more tries than others.
+    assert WarningCode.TRIES_DIFFER not in [warning.code for warning in answer.warnings]
+
+
+def test_where_guessing_scores_below_0_the_gain_alone_is_certified() -> None:
+    """Then the score is the stronger claim: 94 % of the gain is kept here, and 87 % of it."""
+    how = {"chance": -0.8, "examples": 40_000}
+    answer = answered(study([0.60, 0.601, 0.599], [0.52, 0.521, 0.519], **how))
+    gain = answer.corrected_certified
+    assert gain is not None and not gain.candidate.is_reference
+    assert answer.contrasts[gain.candidate].high < 0
+    assert answer.certified is not None and answer.certified.candidate.is_reference
+    assert answer.would_certify == {}
+    assert "corrected for chance" in answer.certainty and "the score itself" not in answer.certainty
+
+
 def test_rates_that_early_stopping_left_out_were_chosen_on_the_same_runs() -> None:
     rows = study([0.90, 0.91, 0.90], [0.88, 0.89, 0.88])
     stopped = dataclasses.replace(rows[-1], learning_rate=1e-5, status=TrialStatus.STOPPED_EARLY)

@@ -592,7 +592,7 @@ def test_nothing_is_certified_before_all_planned_seeds_are_there(lacking: Candid
     last = next(one for one in rows if one.candidate == lacking and one.seed == 4)
     rows.remove(last)
     comparison = no_claim(rows, Reason.SEEDS_MISSING, "seeds that were planned")
-    assert [way.candidate for way in comparison.unfinished] == [lacking]
+    assert [point.candidate for point in comparison.unfinished] == [lacking]
     assert comparison.differences is None
     assert "the scores of all its runs" in line(comparison, "Differ?")
     # A seed that diverged is there, and counts as guessing.
@@ -606,9 +606,45 @@ def test_nothing_is_certified_where_a_tables_run_has_no_score() -> None:
     lacking = next(one for one in rows if one.candidate == ADAPTER)
     rows.append(replace(lacking, seed=9, quality=None, status=TrialStatus.FAILED))
     comparison = no_claim(rows, Reason.SEEDS_MISSING, "has no score, and what ended it may be")
-    assert [way.candidate for way in comparison.unfinished] == [ADAPTER]
+    assert [point.candidate for point in comparison.unfinished] == [ADAPTER]
     assert comparison.differences is None
     assert "the scores of all its runs" in line(comparison, "Differ?")
+
+
+def test_nothing_is_certified_beside_a_way_all_of_whose_runs_were_stopped() -> None:
+    rows: list[ResultRow] = []
+    for one in four_ways():
+        if one.candidate == HEAD:
+            one = replace(one, quality=None, status=TrialStatus.STOPPED_EARLY)
+        rows.append(one)
+    comparison = no_claim(rows, Reason.SEEDS_MISSING, "have no score, and what ended them may be")
+    assert [point.candidate for point in comparison.unfinished] == [HEAD]
+
+
+def test_where_guessing_scores_below_0_nothing_is_certified_of_the_score() -> None:
+    def ways(target: float) -> WayComparison:
+        rows = [*seeds(FULL, [0.60, 0.601, 0.599]), *seeds(ADAPTER, [0.53, 0.531, 0.529])]
+        lowered = [replace(one, chance=-0.8, examples=40_000) for one in rows]
+        return compared(lowered, target=target)
+
+    at_plan = ways(0.95)
+    assert [way.candidate for way in at_plan.certified] == [FULL]
+    assert at_plan.score_certified == ()
+    lower = ways(0.9)  # the adapters keep 95.0 % of the gain and 88 % of the score
+    assert {way.candidate for way in lower.certified} == {FULL, ADAPTER}
+    assert lower.score_certified == () and lower.score_would_certify is None
+
+
+def test_of_scores_below_0_without_chance_no_share_is_kept() -> None:
+    how = {"metric": "neg_rmse", "chance": None}
+    rows = [*seeds(FULL, [-0.30, -0.31, -0.305]), *seeds(ADAPTER, [-0.32, -0.315, -0.325])]
+    comparison = compared([replace(one, **how) for one in rows])
+    assert comparison.reason is Reason.NO_WAY_ABOVE_ZERO and not comparison.is_answered
+    assert comparison.first_lines.headline == (
+        "No answer: the best, the full model, has neg rmse -30.5, which is not above 0, and chance "
+        "is not known, so that no share of it can be kept; add a column `chance`, or take a metric "
+        "whose scores are above 0, such as 1 minus the error."
+    )
 
 
 def test_one_way_is_no_comparison() -> None:

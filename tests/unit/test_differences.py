@@ -446,6 +446,8 @@ def test_a_rerun_tells_the_best_from_the_full_model_or_from_the_next() -> None:
     assert names(rerun(single(full=0.91, adapter=0.905, last_two=0.903))) == (FULL, ADAPTER)
     assert differences(single(full=0.9, head=0.6)).rerun is None
     assert differences(single(full=0.9, head=0.9)).rerun is None
+    # A difference that is printed as 0.0 points is none to look for.
+    assert differences(single(full=0.9, head=0.9001)).rerun is None
 
 
 def test_of_one_run_a_way_the_rows_are_known_and_the_seeds_are_not() -> None:
@@ -489,7 +491,7 @@ def test_where_these_rows_cannot_do_there_are_more_of_them() -> None:
 
 
 def test_where_the_claim_is_certified_no_line_asks_for_a_rerun() -> None:
-    comparison = compared(four_ways(adapter=0.9001))
+    comparison = compared(four_ways(adapter=0.901))
     assert comparison.basis is WayBasis.CERTIFIED
     assert comparison.differences is not None and comparison.differences.rerun is not None
     assert line(comparison, "Differ?") != "" and line(comparison, "Rerun") == ""

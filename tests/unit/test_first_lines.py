@@ -375,6 +375,19 @@ def test_a_target_that_guessing_reaches_certifies_nothing() -> None:
     assert line(answer, "Next").startswith("search again with more epochs")
 
 
+def test_guessing_that_scores_high_does_not_make_a_good_model_a_bad_one() -> None:
+    """Guessing reaches 90 % of any full model's accuracy where nine rows of ten are one class."""
+    rows = curve({0: 0.9948, 3: 0.9935, 5: 0.9922}, chance=0.9)
+    answer = only(rows)
+    assert WarningCode.CONSTANT_REACHES_TARGET in [warning.code for warning in answer.warnings]
+    assert answer.recommendation.doubts == ()
+    assert answer.first_lines.headline.startswith("Fine-tune the last layer of 6")
+    assert "proves nothing" not in line(answer, "How sure")
+    *_, joint = answer_rows([*rows, *curve({0: 0.9, 3: 0.89, 5: 0.88}, task="sst2")])
+    assert joint.hardly_learnt == () and joint.recommendation.doubts == ()
+    assert WarningCode.CONSTANT_REACHES_TARGET in [warning.code for warning in joint.warnings]
+
+
 def test_several_tasks_name_those_that_hardly_learnt() -> None:
     rows = curve({0: 0.83, 3: 0.828, 6: 0.81}, metric="f1", chance=0.81)
     *_, joint = answer_rows([*rows, *curve({0: 0.9, 3: 0.89, 6: 0.6}, task="sst2")])

@@ -94,6 +94,14 @@ def test_percentages_only_when_said(tmp_path: Path) -> None:
         import_results(fractions, percent=True)
 
 
+def test_every_percentage_is_the_fraction_that_would_be_written_for_it(tmp_path: Path) -> None:
+    """84.4 / 100 is another float than .844, and would not look rounded any more."""
+    percentages = [f"{tenths // 10}.{tenths % 10}" for tenths in range(1, 1001)]
+    lines = [f"m,t,12,0,{text},{seed}" for seed, text in enumerate(percentages)]
+    rows = import_results(table(tmp_path, *lines), percent=True).rows
+    assert [one.quality for one in rows] == [float(f"{n / 1000:.3f}") for n in range(1, 1001)]
+
+
 def test_fractions_among_percentages_are_told_of(tmp_path: Path) -> None:
     lines = ("m,t,12,0,91,1", "m,t,12,3,0.9,1", "m,t,12,6,88,1", "m,t,12,9,0,1")
     notes = import_results(table(tmp_path, *lines), percent=True).notes

@@ -149,6 +149,8 @@ def test_more_runs_do_not_make_the_last_digit_of_a_printed_mean_finer() -> None:
     rounding = rounding_variance([0.851, 0.85], exact_decimals=6)
     assert rounding == pytest.approx(1e-6 / 12)
     assert rounding_variance([0.8512345, 0.85], exact_decimals=6) == 0
+    assert 84.4 / 100 != 0.844
+    assert rounding_variance([84.4 / 100, 0.85], exact_decimals=6) == rounding
     many = spread_of_printed_mean(0.001, 1_000_000, rounding)
     assert many.variance == pytest.approx(rounding, rel=1e-4)
 

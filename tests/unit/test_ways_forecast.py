@@ -18,6 +18,7 @@ from elsa_tune.analysis.comparing.ways import WayBasis, WayComparison
 from elsa_tune.analysis.forecast import MOST_SEEDS
 from elsa_tune.analysis.warning import AnswerWarning, WarningCode
 from elsa_tune.analysis.wording.comparison import comparison_lines
+from elsa_tune.specs.policy import Policy
 from elsa_tune.specs.result_row import ResultRow
 from tests.unit.result_rows import seeds
 from tests.unit.ways import ADAPTER, FULL, HEAD, Adapter, compared, four_ways, way_rows
@@ -88,6 +89,43 @@ def test_rows_are_advised_where_the_examples_are_too_few() -> None:
     assert needed is not None and needed > 800
     more = compared([replace(row, examples=needed) for row in rows])
     assert ADAPTER in [way.candidate for way in more.certified]
+
+
+def test_seeds_and_rows_together_where_neither_would_do_alone() -> None:
+    def look(runs: int, examples: int) -> WayComparison:
+        return compared(two_ways(0.898, 0.006, runs=runs, examples=examples, policy=Policy()))
+
+    first = look(3, 500)
+    needed = first.would_certify
+    assert needed is not None and needed.seeds is None and needed.evaluation_rows is None
+    together = needed.together
+    assert together is not None
+    both = f"{together.seeds} seeds a way and {together.evaluation_rows:,} evaluation rows"
+    assert both in how_sure(first)
+    then = look(together.seeds, together.evaluation_rows)
+    assert ADAPTER in [way.candidate for way in then.certified]
+
+
+def test_a_lower_target_is_promised_only_where_the_score_reaches_the_planned_one() -> None:
+    """A way that keeps 94.4 % of the score is never certain to keep 95 %, which is tested first."""
+
+    def at_lower_target(adapter: float) -> WayComparison:
+        rows: list[ResultRow] = []
+        for candidate, mean, seconds in (
+            (FULL, 0.9, 100.0),
+            (Adapter(64), 0.9, 80.0),
+            (ADAPTER, adapter, 20.0),
+        ):
+            qualities = [mean - 0.02, mean, mean + 0.02]
+            rows += seeds(candidate, qualities, chance=0.3, train_seconds=seconds)
+        return compared(rows, target=0.8)
+
+    below = at_lower_target(0.85)
+    assert below.recommended is not None and below.recommended.candidate == ADAPTER
+    assert not below.recommended.certified and below.would_certify == NEITHER
+    above = at_lower_target(0.88)
+    assert above.recommended is not None and above.recommended.candidate == ADAPTER
+    assert above.would_certify is not None and above.would_certify.seeds is not None
 
 
 @pytest.mark.parametrize("metric", ["f1", "matthews", "spearman"])
@@ -166,7 +204,7 @@ def test_nothing_is_forecast_of_what_is_certified_or_cannot_be() -> None:
 
 def test_json_has_both() -> None:
     [told] = json.loads(as_json([comparison_object(measured_alone(spread=0.027))]))
-    assert set(told["would_certify"]) == {"seeds", "evaluation_rows"}
+    assert set(told["would_certify"]) == {"seeds", "evaluation_rows", "together"}
     assert told["score_would_certify"]["seeds"] < told["would_certify"]["seeds"]
     [certain] = json.loads(as_json([comparison_object(compared(four_ways()))]))
     assert certain["would_certify"] is None and certain["score_would_certify"] is None

@@ -37,6 +37,12 @@ def around(mean: float, spread: float) -> list[float]:
     return [mean - spread, mean, mean + spread]
 
 
+def alternating(mean: float, spread: float, count: int) -> list[float]:
+    """Return so many qualities with this mean and standard deviation."""
+    steps = np.linspace(-1, 1, count)
+    return list(mean + spread * steps / np.std(steps, ddof=1))
+
+
 def answered(rows: list[ResultRow]) -> Answer:
     (answer,) = answer_rows(rows)
     return answer
@@ -111,6 +117,31 @@ def test_rows_are_enough_where_examples_are_too_few() -> None:
     assert "evaluation rows (more seeds alone would not do)" in answer.certainty
 
 
+def test_seeds_and_rows_together_where_neither_would_do_alone() -> None:
+    """D is .018. 1,000 rows move it by .012, and two seeds of each say little of theirs."""
+
+    def look(count: int, examples: int) -> Answer:
+        full, deep = alternating(0.905, 0.007, count), alternating(0.8825, 0.0035, count)
+        how = {"chance": 0.5, "examples": examples, "policy": Policy()}
+        return answered([*seeds(0, full, **how), *seeds(3, deep, **how)])
+
+    first = look(2, 1000)
+    needed = first.corrected_would_certify[DEEP]
+    together = needed.together
+    assert needed.seeds is None and needed.evaluation_rows is None and together is not None
+    assert (
+        f"certify the last 3 layers by {together.seeds} seeds at each depth and "
+        f"{together.evaluation_rows:,} evaluation rows."
+    ) in first.certainty
+    told = answer_object(first)["curve"][1]["corrected_would_certify"]["together"]
+    assert told == dataclasses.asdict(together)
+    then = look(together.seeds, together.evaluation_rows).corrected_certified
+    assert then is not None and then.candidate == DEEP
+    for fewer in (look(2, together.evaluation_rows), look(together.seeds, 1000)):
+        assert fewer.corrected_certified is not None
+        assert fewer.corrected_certified.candidate.is_reference
+
+
 def test_with_those_rows_it_is_certified() -> None:
     few = studied((3, around(0.85, 0.003)), examples=100)
     rows = few.would_certify[DEEP].evaluation_rows
@@ -155,7 +186,8 @@ def test_raw_and_corrected_are_two_questions() -> None:
     assert answer.corrected_would_certify[DEEP] == NEITHER
     of_deep = answer_object(answer)["curve"][1]
     assert of_deep["would_certify"]["seeds"] == answer.would_certify[DEEP].seeds
-    assert of_deep["corrected_would_certify"] == {"seeds": None, "evaluation_rows": None}
+    nothing = {"seeds": None, "evaluation_rows": None, "together": None}
+    assert of_deep["corrected_would_certify"] == nothing
     # What is said is of the claim.
     assert "No number of seeds or evaluation rows that can be advised" in answer.certainty
     both = studied(

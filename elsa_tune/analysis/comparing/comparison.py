@@ -33,7 +33,7 @@ from elsa_tune.analysis.comparing.ways import (
     rows_of,
 )
 from elsa_tune.analysis.comparing.ways_forecast import would_certify
-from elsa_tune.analysis.curve import FreezeCurve
+from elsa_tune.analysis.curve import CurvePoint, FreezeCurve
 from elsa_tune.analysis.learnt import verdict_on_point
 from elsa_tune.analysis.statistics.intervals import SAME_QUALITY
 from elsa_tune.analysis.statistics.learning import Learnt
@@ -93,7 +93,7 @@ def compare_ways(
         ways=ways,
         claim=quality_claimed(curve),
         best=_best(ways),
-        unfinished=_unfinished(ways),
+        unfinished=_unfinished(curve, ways),
         warnings=curve.warnings,
     )
     comparison = _beside_the_best(comparison)
@@ -127,19 +127,19 @@ def _measured_ways(curve: FreezeCurve, unit: Cost, latencies: Latencies) -> tupl
     return tuple(sorted(ways, key=_cheapest_first))
 
 
-def _unfinished(ways: Sequence[Way]) -> tuple[Way, ...]:
+def _unfinished(curve: FreezeCurve, ways: Sequence[Way]) -> tuple[CurvePoint, ...]:
     """Return the ways that lack planned seeds, or without any plan the scores of some runs."""
     rows = rows_of(ways)
     if not recorded_looks(rows):
-        return tuple(way for way in ways if way.point.runs_without_score)
+        return curve.lacking_scores
     planned = planned_seeds(rows)
     if planned is None:
         return ()
-    lacking: list[Way] = []
+    lacking: list[CurvePoint] = []
     for way in ways:
         there = {run.row.seed for run in way.point.runs}
         if not there.issuperset(planned):
-            lacking.append(way)
+            lacking.append(way.point)
     return tuple(lacking)
 
 
@@ -220,6 +220,8 @@ def _why_no_answer(comparison: WayComparison) -> Reason | None:
     verdicts = {verdict_on_point(comparison.curve, way.point) for way in comparison.ways}
     if verdicts == {Learnt.NO}:
         return Reason.NO_WAY_LEARNT
+    if comparison.curve.chance is None and _quality(best) <= SAME_QUALITY:
+        return Reason.NO_WAY_ABOVE_ZERO
     return None
 
 
@@ -321,6 +323,8 @@ def _unsettled(comparison: WayComparison) -> tuple[Way, ...]:
 def _certificates(comparison: WayComparison) -> _Certificates:
     """Return what is certified at the asked target, which is the planned one or lower."""
     error = comparison.curve.policy.error
+    # Then the claim does not imply it, and nothing is certified of it.
+    is_stronger_of_score = comparison.curve.score_is_stronger
     at_plan = _tested_at(comparison, COMPARED_TARGET)
     claimed = holm(at_plan.claim, error)
     # Of the ways whose claim is left, each is tested at its part of the error.
@@ -329,16 +333,17 @@ def _certificates(comparison: WayComparison) -> _Certificates:
     tested = at_plan
     if comparison.target < COMPARED_TARGET:
         tested = _tested_at(comparison, comparison.target)
-        # The score at the planned target is tested before what is gained at a lower one.
-        in_order = {
-            candidate: max(p, at_plan.score[candidate]) for candidate, p in tested.claim.items()
-        }
+        in_order = tested.claim
+        if not is_stronger_of_score:
+            # The score at the planned target is tested before what is gained at a lower one.
+            in_order = {
+                candidate: max(p, at_plan.score[candidate]) for candidate, p in tested.claim.items()
+            }
         claimed |= below(in_order, level)
-    return _Certificates(
-        tested=tested,
-        claimed=claimed,
-        of_score=claimed | below(tested.score, level),
-    )
+    of_score: frozenset[Candidate] = frozenset()
+    if not is_stronger_of_score:
+        of_score = claimed | below(tested.score, level)
+    return _Certificates(tested=tested, claimed=claimed, of_score=of_score)
 
 
 def _tested_at(comparison: WayComparison, target: float) -> _PValues:
@@ -424,7 +429,7 @@ def _with_forecast(comparison: WayComparison) -> WayComparison:
     if not way.certified:
         of_claim = would_certify(comparison, way, corrected=comparison.claims_corrected)
     of_score = of_claim
-    if way.score_certified:
+    if way.score_certified or comparison.curve.score_is_stronger:
         of_score = None
     elif comparison.claims_corrected:
         of_score = would_certify(comparison, way, corrected=False)

@@ -198,7 +198,7 @@ def _rerun(rerun: Rerun | None) -> dict[str, Any] | None:
     }
 
 
-def _would_certify(needed: WouldCertify | None) -> dict[str, int | None] | None:
+def _would_certify(needed: WouldCertify | None) -> dict[str, Any] | None:
     return None if needed is None else asdict(needed)
 
 

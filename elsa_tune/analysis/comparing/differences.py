@@ -23,6 +23,7 @@ from elsa_tune.analysis.statistics.differences import (
 )
 from elsa_tune.analysis.statistics.intervals import SAME_QUALITY, Spread
 from elsa_tune.specs.adapt.candidate import Candidate
+from elsa_tune.words import VISIBLE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,7 +226,7 @@ def _of_candidates(comparison: WayComparison, candidates: Collection[Candidate])
 def _rerun(comparison: WayComparison, possible: list[Way]) -> Rerun | None:
     """Return what would tell the best from the full model, or from the next where that is told.
 
-    None where no other may be the best, or where the two score alike.
+    None where no other may be the best, or where the two score alike as they are printed.
     """
     best, *rivals = possible
     if not rivals:
@@ -235,7 +236,7 @@ def _rerun(comparison: WayComparison, possible: list[Way]) -> Rerun | None:
         if way.candidate.is_reference:
             other = way
     difference = _quality(comparison, best) - _quality(comparison, other)
-    if difference <= comparison.curve.policy.rounding:
+    if difference < VISIBLE:
         return None
     seeds, rows = _needs(comparison, best, other)
     return Rerun(way=best, other=other, difference=difference, seeds=seeds, rows=rows)

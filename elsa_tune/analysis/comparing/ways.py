@@ -31,7 +31,12 @@ COMPARED_TARGET = 0.95
 FEWEST_SEEDS = 3
 
 # Why there is no answer at all.
-NO_ANSWER = (Reason.NO_MEASUREMENTS, Reason.ONE_WAY, Reason.NO_WAY_LEARNT)
+NO_ANSWER = (
+    Reason.NO_MEASUREMENTS,
+    Reason.ONE_WAY,
+    Reason.NO_WAY_LEARNT,
+    Reason.NO_WAY_ABOVE_ZERO,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,7 +150,7 @@ class WayComparison:
     best: Way | None = None  # the highest quality, of equal ones the cheapest
     # Ways that lack seeds which were planned, or scores of a table's runs: these are still to come,
     # or their trials broke off.
-    unfinished: tuple[Way, ...] = ()
+    unfinished: tuple[CurvePoint, ...] = ()
     # Ways of which seeds failed, and which may for all that is known be far better than `best`.
     unsettled: tuple[Way, ...] = ()
     recommended: Way | None = None

@@ -1,4 +1,4 @@
-"""What would probably certify a way that was only measured: more seeds, or more evaluation rows.
+"""What would probably certify a way that was only measured: more seeds, more rows, or both.
 
 As of a depth (`forecast.py`), and in any metric, from what the ways were measured to have. A way is
 tested against every other at the error divided by the number of ways, as the first of Holm's
@@ -7,10 +7,17 @@ procedure is.
 
 from dataclasses import dataclass, replace
 
-from elsa_tune.analysis.answer import WouldCertify
-from elsa_tune.analysis.comparing.ways import Way, WayComparison
+from elsa_tune.analysis.answer import SeedsAndRows, WouldCertify
+from elsa_tune.analysis.comparing.ways import COMPARED_TARGET, Way, WayComparison
 from elsa_tune.analysis.evidence import NORMAL
-from elsa_tune.analysis.forecast import MOST_SEEDS, MOST_TIMES_ROWS, first, round_numbers, with_rows
+from elsa_tune.analysis.forecast import (
+    MOST_SEEDS,
+    MOST_TIMES_ROWS,
+    fewest_answers,
+    first,
+    round_numbers,
+    with_rows,
+)
 from elsa_tune.analysis.power import PROBABLY
 from elsa_tune.analysis.statistics.intervals import Interval
 from elsa_tune.analysis.statistics.uncertainty import Uncertainty
@@ -27,7 +34,10 @@ def would_certify(comparison: WayComparison, way: Way, *, corrected: bool) -> Wo
         way=way,
         corrected=corrected,
     )
-    return WouldCertify(seeds=forecast.fewest_seeds(), evaluation_rows=forecast.fewest_rows())
+    seeds = forecast.fewest_seeds()
+    rows = forecast.fewest_rows()
+    together = forecast.fewest_together() if seeds is None and rows is None else None
+    return WouldCertify(seeds=seeds, evaluation_rows=rows, together=together)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +66,14 @@ class _Forecast:
 
     def fewest_rows(self) -> int | None:
         """Return the fewest evaluation rows, more than now, that would probably certify it."""
+        return self._fewest_rows(self._seeds_now)
+
+    def fewest_together(self) -> SeedsAndRows | None:
+        """Return more seeds and more rows than now that would probably certify it together."""
+        return fewest_answers(self._fewest_rows, self._seeds_now)
+
+    def _fewest_rows(self, seeds: int) -> int | None:
+        """Return the fewest rows, more than now, that would probably do with so many seeds."""
         rows_now = self.comparison.curve.examples
         if rows_now is None or self.uncertainty.examples is None:
             return None
@@ -63,7 +81,7 @@ class _Forecast:
 
         def certifies(rows: int) -> bool:
             uncertainty = with_rows(self.uncertainty, rows / rows_now)
-            return self._certifies(uncertainty, self._seeds_now)
+            return self._certifies(uncertainty, seeds)
 
         return first(choices, certifies)
 
@@ -74,18 +92,38 @@ class _Forecast:
         """
         failing = 0.0
         for other in self.comparison.ways:
-            if other.candidate != self.way.candidate:
-                failing += self._failing(uncertainty, seeds, other)
+            if other.candidate == self.way.candidate:
+                continue
+            failing += self._failing(
+                uncertainty, seeds, other, target=self.comparison.target, corrected=self.corrected
+            )
+            if self._takes_the_score:
+                failing += self._failing(
+                    uncertainty, seeds, other, target=COMPARED_TARGET, corrected=False
+                )
         return failing <= 1 - PROBABLY
 
-    def _failing(self, uncertainty: Uncertainty, seeds: int, other: Way) -> float:
-        """Return the probability that it would not be certain to keep the target of another."""
+    @property
+    def _takes_the_score(self) -> bool:
+        """Whether the score must be certain at the planned target first, as below it for a gain."""
+        return self.corrected and self.comparison.target < COMPARED_TARGET
+
+    def _failing(
+        self,
+        uncertainty: Uncertainty,
+        seeds: int,
+        other: Way,
+        *,
+        target: float,
+        corrected: bool,
+    ) -> float:
+        """Return the probability that it would not be certain to keep a target of another."""
         level = uncertainty.policy.test_error(seeds) / len(self.comparison.ways)
         contrast = uncertainty.contrast(
             self.way.candidate,
-            self.comparison.target,
+            target,
             against=other.candidate,
-            corrected=self.corrected,
+            corrected=corrected,
             as_if_seeds=(seeds, seeds),
             ends=(level / 2, 1 - level / 2, level),
         )

@@ -18,6 +18,9 @@ from elsa_tune.analysis.statistics.resampling import RESAMPLES, Floats
 # Below this two printed qualities are the same number.
 SAME_QUALITY = 1e-6
 
+# What two ways to write one number may differ by, in the last bits of a float.
+_LAST_BITS = 1e-12
+
 # Sets of draws of Student's t that a process keeps, 80 kilobytes each.
 STUDENTS_KEPT = 128
 
@@ -91,7 +94,10 @@ def rounding_variance(qualities: Sequence[float], exact_decimals: int) -> float:
     exact_decimals: qualities that need as many were not rounded; then it is 0.
     """
     for decimals in range(2, exact_decimals):
-        are_rounded = all(round(quality, decimals) == quality for quality in qualities)
+        # 84.4 / 100, as other tools compute it, is .844 but for its last bit.
+        are_rounded = all(
+            abs(round(quality, decimals) - quality) < _LAST_BITS for quality in qualities
+        )
         if are_rounded:
             squared_step = float(10.0 ** (-2 * decimals))
             return squared_step / 12  # of a uniform distribution one step wide

@@ -14,6 +14,7 @@ from elsa_tune.specs.adapt.candidates import default_candidates
 from elsa_tune.specs.border import Border
 from elsa_tune.specs.task import guess_words
 from elsa_tune.words import (
+    VISIBLE,
     candidates_text,
     capitalized,
     is_part_plural,
@@ -28,9 +29,6 @@ from elsa_tune.words import (
     spread,
     target_text,
 )
-
-# A rise smaller than this does not show in a table with one decimal.
-VISIBLE_RISE = 5e-4
 
 # Lee, Tang, Lin 2019: the learning rates that they tried, on the full model.
 PAPER_RATES = (1e-5, 5e-5)
@@ -346,7 +344,7 @@ def _warnings_on_shape(answer: Answer) -> Iterator[AnswerWarning]:
 
 def _warning_of_a_rise(answer: Answer) -> Iterator[AnswerWarning]:
     """Warn of the highest step up between two neighbouring depths, where it can be seen."""
-    highest = VISIBLE_RISE
+    highest = VISIBLE
     step: tuple[CurvePoint, CurvePoint] | None = None
     for before, after in itertools.pairwise(answer.measured):
         if before.quality is None or after.quality is None:

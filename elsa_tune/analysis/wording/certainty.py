@@ -1,10 +1,10 @@
 """How sure an answer is, in words; and the command that would settle it."""
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 from elsa_tune.analysis.answer import DEFAULT_TARGET, Answer, Certified, Reason, WouldCertify
-from elsa_tune.analysis.curve import CurvePoint, FreezeCurve
+from elsa_tune.analysis.curve import FreezeCurve
 from elsa_tune.analysis.groups import equal_units
 from elsa_tune.analysis.learnt import verdict_on
 from elsa_tune.analysis.statistics.learning import Learnt
@@ -175,7 +175,7 @@ def why_not_certified(curve: FreezeCurve, reason: Reason) -> str:
     if reason is Reason.TOO_FEW_UNITS:
         return _too_few_units_text(curve)
     if reason is Reason.SEEDS_MISSING:
-        return lacking_scores_text(curve, curve.measured)
+        return lacking_scores_text(curve)
     if reason is Reason.EXAMPLES_UNKNOWN:
         return _examples_text(curve)
     if reason is Reason.TARGET_NOT_PLANNED:
@@ -191,9 +191,9 @@ def why_not_certified(curve: FreezeCurve, reason: Reason) -> str:
     return _too_few_seeds_text(curve)
 
 
-def lacking_scores_text(curve: FreezeCurve, points: Sequence[CurvePoint]) -> str:
-    """Return how many runs of some points have no score, and what to do: a clause."""
-    lacking = [point for point in points if point.runs_without_score]
+def lacking_scores_text(curve: FreezeCurve) -> str:
+    """Return how many runs have no score, and what to do: a clause."""
+    lacking = curve.lacking_scores
     runs = sum(point.runs_without_score for point in lacking)
     of = candidates_text([point.candidate for point in lacking], curve.layers)
     if runs == 1:
@@ -271,7 +271,8 @@ def _certified_text(answer: Answer, claimed: Certified) -> str:
         larger = "measured candidate before it in the order of tests"
     text = f"Certified at {confidence}, at the rates found: {part}, and every {larger}"
     if answer.claims_corrected:
-        return f"{text}, corrected for chance, and so of the score itself."
+        text += ", corrected for chance"
+        return f"{text}." if answer.score_is_stronger else f"{text}, and so of the score itself."
     corrected = answer.corrected_certified
     if corrected is None:
         return f"{text}."
@@ -286,7 +287,8 @@ def _certified_text(answer: Answer, claimed: Certified) -> str:
 def _weaker_text(answer: Answer, claimed: Certified) -> Iterator[str]:
     """Say what is certified beside the claim: of the score itself, and at a lower target."""
     raw = answer.certified
-    if answer.claims_corrected and raw is not None and raw.candidate != claimed.candidate:
+    claims_the_stronger = answer.claims_corrected and not answer.score_is_stronger
+    if claims_the_stronger and raw is not None and raw.candidate != claimed.candidate:
         yield (
             f"Of the score itself, certified by the same sequence: "
             f"{part_text(raw.candidate, answer.layers)}."

@@ -182,12 +182,19 @@ def _no_answer(comparison: WayComparison) -> str:
     name = name_of(comparison.curve, best.candidate)
     if comparison.reason is Reason.ONE_WAY:
         return f"No answer: only {name} was measured, and there is nothing to compare it with."
+    score = f"{metric_text(comparison.curve.metric)} {points(best.point.quality)}"
+    if comparison.reason is Reason.NO_WAY_ABOVE_ZERO:
+        return (
+            f"No answer: the best, {name}, has {score}, which is not above 0, and chance is not "
+            "known, so that no share of it can be kept; add a column `chance`, or take a metric "
+            "whose scores are above 0, such as 1 minus the error."
+        )
     beside = ""
     if comparison.curve.chance is not None:
         beside = f", guessing {points(comparison.curve.chance)}"
     return (
         f"No answer: no way is certain to have learnt anything. The best, {name}, has "
-        f"{metric_text(comparison.curve.metric)} {points(best.point.quality)}{beside}."
+        f"{score}{beside}."
     )
 
 
@@ -321,9 +328,9 @@ def why_no_claim(comparison: WayComparison, reason: Reason) -> str:
             "same runs"
         )
     if reason is Reason.SEEDS_MISSING and not recorded_looks(rows_of(comparison.ways)):
-        return lacking_scores_text(curve, [way.point for way in comparison.unfinished])
+        return lacking_scores_text(curve)
     if reason is Reason.SEEDS_MISSING:
-        lacking = [way.candidate for way in comparison.unfinished]
+        lacking = [point.candidate for point in comparison.unfinished]
         verb = "lack" if are_plural(curve, lacking) else "lacks"
         return (
             f"{names_of(curve, lacking)} {verb} seeds that were planned; it takes all of them, and "

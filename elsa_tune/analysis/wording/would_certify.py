@@ -49,10 +49,13 @@ def _need(comparison: WayComparison, needed: WouldCertify) -> str:
 
 
 def need_text(needed: WouldCertify, of_each: str, *, knows_rows: bool) -> str:
-    """Return `7 seeds a way, or 1,100 evaluation rows`; "" where neither would do.
+    """Return `7 seeds a way, or 1,100 evaluation rows`; "" where nothing would do.
 
     of_each: `a way`, `at each depth`. knows_rows: whether the number of rows is known.
     """
+    if needed.together is not None:
+        both = needed.together
+        return f"{both.seeds} seeds {of_each} and {both.evaluation_rows:,} evaluation rows"
     seeds = "" if needed.seeds is None else f"{needed.seeds} seeds {of_each}"
     rows = ""
     if needed.evaluation_rows is not None:
