@@ -33,7 +33,8 @@ from elsa_tune.searching.specification import (
     until_certain,
     with_seeds,
 )
-from elsa_tune.searching.tune.searcher import PlanSearcher
+from elsa_tune.searching.time_limit import TimeLimit
+from elsa_tune.searching.tune.searcher import PlanSearcher, SessionParts
 from elsa_tune.searching.tune.trainable import TRIAL
 from elsa_tune.specs.adapt.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.policy import UNRECORDED, Claim, Policy, SeedCounts
@@ -82,6 +83,7 @@ class Drawn:
         self.decisions: dict[str, Any] = {}
         self.looks: dict[str, Looks | None] = {}
         self.beside: dict[str, set[str]] = {}  # of each trial, those that ran as it began
+        self.limit = TimeLimit()
         draw = np.random.default_rng(7)
         self.labels = np.arange(EXAMPLES) % 2
         self.difficulty = draw.random(EXAMPLES)
@@ -100,6 +102,7 @@ class Drawn:
             dict(self.rates) if self._has_measured() else {},
             self.rates.update,
             measuring=self._measuring,
+            parts=SessionParts(limit=self.limit),
         )
 
     def _measuring(self, rates: Any, known: Any) -> Any:
@@ -259,6 +262,33 @@ def test_nothing_is_measured_beyond_a_full_model_that_learnt_nothing(tmp_path: P
     assert one.answer().operating_point is None
     # Nor is anything explored, and what was not come to is not missing.
     assert {known.trial.candidate.frozen_layers for known in one.known.values()} == {0}
+
+
+def test_a_full_model_that_learnt_nothing_is_measured_where_time_to_explore_is_over(
+    tmp_path: Path,
+) -> None:
+    one = Drawn(spec(tmp_path), dict.fromkeys(CLEAR, 0.51), 0.0)
+    # A second a trial; exploring has the time of its given rates.
+    one.limit = TimeLimit(6.0, lambda: len(one.known))
+    keys = one.run()
+    assert [key.partition("-lr")[0] for key in keys] == [*["explore-N0"] * 2, "measure-N0"]
+    last = one.step(one.rates, list(one.known.values()))
+    assert "no better than a constant answer" in last.why and not last.trials and not last.waits
+
+
+def test_a_full_model_that_learnt_nothing_is_measured_where_a_further_try_fails(
+    tmp_path: Path,
+) -> None:
+    class Fails(Drawn):
+        def end(self, trial: TrialSpec) -> None:
+            super().end(trial)
+            if trial.phase is Phase.EXPLORE and len(self.known) > self.spec.tries:
+                failed = {"status": TrialStatus.FAILED, "qualities": ()}
+                self.known[trial.key] = dataclasses.replace(self.known[trial.key], **failed)
+
+    one = Fails(spec(tmp_path), dict.fromkeys(CLEAR, 0.51), 0.0)
+    one.run()
+    assert one.measured() == {0: 1}
 
 
 def test_a_full_model_that_learns_only_when_it_is_measured_is_compared_all_the_same(

@@ -15,6 +15,7 @@ from elsa_tune.searching.planning.strategy import Strategy
 from elsa_tune.searching.time_limit import TimeLimit
 from elsa_tune.searching.tune.trainable import TRIAL, NeverRestored
 from elsa_tune.specs.adapt.candidate import Candidate
+from elsa_tune.specs.adapt.candidates import REFERENCE
 from elsa_tune.specs.trial import Phase, TrialSpec, TrialStatus
 
 
@@ -144,8 +145,7 @@ class PlanSearcher(NeverRestored, Searcher):
             return trial
         something_explores = any(trial.phase is Phase.EXPLORE for trial in self.under_way)
         # What has failed for good keeps its depth from being settled, and must not for ever.
-        waits = something_explores or strategy.waits_for_reference(trials)
-        self._settle(trials, is_over=not waits)
+        self._settle(trials, is_over=not something_explores)
         running = {trial.key for trial in self.under_way}
         measuring = self._measuring(self._rates, trials)
         to_measure = [trial for trial in measuring if trial.key not in running]
@@ -167,13 +167,18 @@ class PlanSearcher(NeverRestored, Searcher):
         return not has_rates
 
     def _settle(self, trials: Sequence[KnownTrial], *, is_over: bool) -> None:
-        """Decide the rates that are settled, all of them where exploring is over."""
+        """Decide the rates that are settled, all of them where exploring is over.
+
+        Where all else waits for the full model, its exploring alone is over.
+        """
         if len(self._rates) == len(self._spec.candidates):
             return
         best_rates = self._strategy.best_rates(trials)
         settled: Collection[Candidate] = best_rates.keys()
         if not is_over:
             settled = self._strategy.settled(trials)
+        elif self._strategy.waits_for_reference(trials):
+            settled = [REFERENCE]
         decided: dict[Candidate, float] = {}
         for candidate in self._spec.candidates:
             if candidate in settled and candidate in best_rates:
