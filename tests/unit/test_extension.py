@@ -13,7 +13,7 @@ import pytest
 from elsa_tune.searching.planning import samplers
 from elsa_tune.searching.planning.known import KnownTrial, Trials, is_cheap, relative_cost, tries_of
 from elsa_tune.searching.planning.outward import outward
-from elsa_tune.searching.planning.plan import planned_trials, trial_ranges
+from elsa_tune.searching.planning.plan import exploring_share, planned_trials, trial_ranges
 from elsa_tune.searching.planning.proposals import propose
 from elsa_tune.searching.planning.rates import Rates, have_all_ended
 from elsa_tune.searching.planning.strategies import strategy_of
@@ -600,6 +600,29 @@ def test_exploring_whose_time_is_up_ends_its_trials_and_leaves_the_rest_to_measu
     assert _cut_by(limit, [*known.values(), failed]) is None
     now = 10.0
     assert limit.has_passed() and _cut_by(limit, [failed]) == "time was up"
+
+
+@pytest.mark.parametrize("status", [TrialStatus.DIVERGED, TrialStatus.FAILED])
+def test_a_depth_whose_tries_gave_no_rate_explores_on_where_exploring_had_its_time(
+    status: TrialStatus,
+) -> None:
+    spec = spec_of(extend=None, tries=2, seeds=1)
+    known: dict[str, KnownTrial] = {}
+    # A second a try; there is time for one of each depth.
+    limit = TimeLimit(2.0 * len(DEPTHS), lambda: len(known))
+    assert exploring_share(spec) == 0.5
+    searcher = searching(spec, lambda: list(known.values()), {}, SessionParts(limit=limit))
+    begun: list[str] = []
+    while isinstance(config := searcher.suggest(str(len(begun))), dict):
+        trial = config[TRIAL]
+        is_first_of_it = trial.key.startswith(f"explore-{DEPTHS[1].key}") and len(begun) < 3
+        known[trial.key] = ended(trial, status if is_first_of_it else 0.7)
+        searcher.on_trial_complete(str(len(begun)))
+        begun.append(trial.key.partition("-lr")[0])
+    full, failing, deepest = (depth.key for depth in DEPTHS)
+    each_once = [f"explore-{key}" for key in (full, failing, deepest)]
+    measured = [f"measure-{key}" for key in (full, failing, deepest)]
+    assert begun == [*each_once, f"explore-{failing}", *measured]
 
 
 @pytest.mark.parametrize("seed", range(40))

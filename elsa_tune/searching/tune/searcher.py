@@ -9,7 +9,7 @@ from ray.tune.search import Searcher
 
 from elsa_tune.searching.cluster.fair_part import FairPart
 from elsa_tune.searching.cluster.repeats import ATTEMPTS, Repeats
-from elsa_tune.searching.planning.known import KnownTrial, Slot
+from elsa_tune.searching.planning.known import KnownTrial, Slot, tries_of
 from elsa_tune.searching.planning.plan import exploring_share
 from elsa_tune.searching.planning.strategy import Strategy
 from elsa_tune.searching.time_limit import TimeLimit
@@ -141,7 +141,11 @@ class PlanSearcher(NeverRestored, Searcher):
         slots = strategy.slots_left(trials, self._rates.keys())
         to_explore = self._ready(slots, trials)
         trial = self._first(to_explore, trials)
-        if trial is not None and self._may_explore(trials):
+        if trial is not None and not self._may_explore(trials):
+            rateless = self._tried_in_vain(slots, trials)
+            to_explore = self._ready(rateless, trials)
+            trial = self._first(to_explore, trials)
+        if trial is not None:
             return trial
         something_explores = any(trial.phase is Phase.EXPLORE for trial in self.under_way)
         # What has failed for good keeps its depth from being settled, and must not for ever.
@@ -165,6 +169,20 @@ class PlanSearcher(NeverRestored, Searcher):
             return True
         has_rates = bool(self._strategy.best_rates(trials))
         return not has_rates
+
+    def _tried_in_vain(self, slots: Sequence[Slot], trials: Sequence[KnownTrial]) -> list[Slot]:
+        """Return the slots of candidates that had a turn without any rate to measure them at.
+
+        Their tries diverged or were lost. Once the planned ones have diverged, they have a rate.
+        """
+        best_rates = self._strategy.best_rates(trials)
+        in_vain = []
+        for slot in slots:
+            tries = tries_of(trials, slot.candidate)
+            gave_nothing = all(trial.is_diverged or trial.is_unfinished for trial in tries)
+            if tries and gave_nothing and slot.candidate not in best_rates:
+                in_vain.append(slot)
+        return in_vain
 
     def _settle(self, trials: Sequence[KnownTrial], *, is_over: bool) -> None:
         """Decide the rates that are settled, all of them where exploring is over.
