@@ -14,7 +14,7 @@ from elsa_tune.tracking.journal_records import Decision, LatePredictions
 from elsa_tune.tracking.mlflow.sink import MlflowSink
 from elsa_tune.tracking.mlflow.writer import MlflowWriter
 from elsa_tune.tracking.record_names import REPORT
-from tests.recorded_search import search_started, trial_ended, trial_started
+from tests.recorded_search import report, search_started, trial_ended, trial_started
 
 TRIAL = "measure-N0-s0"
 
@@ -62,6 +62,35 @@ def test_late_predictions_are_sent_to_the_run_of_their_trial(folder: Path) -> No
     assert logged == [TRIAL, [], {"predictions": late.artifact}]
     _, *added = store.add_artifact.call_args.args
     assert added == [TRIAL, folder / late.artifact]
+
+
+@pytest.mark.parametrize("is_same_driver", [True, False])
+def test_a_checkpoint_ahead_of_the_journal_leaves_no_gap(
+    folder: Path, is_same_driver: bool
+) -> None:
+    """An attempt continues behind its third evaluation, of which earlier ones reported one."""
+    store = Mock(spec=MlflowWriter, uri="sqlite:////nowhere.db")
+    store.lacks.return_value = False
+    sender = MlflowSink(folder / "journal.jsonl", store)
+    earlier = [search_started(), trial_started(TRIAL), report(TRIAL, 1, 0.5)]
+    for record in earlier:
+        if is_same_driver:
+            sender.send([record])
+        else:
+            sender.learn(record)
+    sender.send([trial_started(TRIAL, attempt=2)])
+    reports = [report(TRIAL, number, 0.5, attempt=2) for number in (1, 2, 3, 4)]
+    restored = [dataclasses.replace(each, restored=True) for each in reports[:3]]
+    sender.send(restored[:2])
+    sender.send([restored[2], reports[3]])
+    points = []
+    for call in store.log.call_args_list[-2:]:
+        points += [each.evaluation for each in call.args[2]]
+    assert points == [2, 3, 4]
+    # Begun again at the same checkpoint, it has no point twice.
+    sender.send([trial_started(TRIAL, attempt=3)])
+    sender.send([dataclasses.replace(each, attempt=3) for each in restored])
+    assert store.log.call_args.args[2] == []
 
 
 @pytest.mark.parametrize(

@@ -69,11 +69,16 @@ class MlflowSink:
 
     def begin_again(self) -> None:
         self.state = SearchState()
+        # By trial, the last evaluation of which its run has a point, of whichever attempt.
+        self._shown: dict[str, int] = {}
         self._ready = False
         self._doubtful_tries = 0  # of what is sent now
         self._writer.forget()
 
     def learn(self, record: Record) -> None:
+        if isinstance(record, Report) and self.state.expects(record):
+            shown = self._shown.get(record.trial, 0)
+            self._shown[record.trial] = max(shown, record.evaluation)
         self.state.add(record)
 
     def send(self, batch: Sequence[Record]) -> None:
@@ -105,7 +110,7 @@ class MlflowSink:
             raise
         self._doubtful_tries = 0
         for record in batch:
-            self.state.add(record)
+            self.learn(record)
 
     def trouble(self, error: Exception) -> str:
         error = _of_mlflow(error)
@@ -183,7 +188,9 @@ class MlflowSink:
         twice = names.TWICE | {names.metric_of(trial.start.params)}
         shown = []
         for report in reports:
-            if report.restored:  # an earlier attempt's points are in the run already
+            # An earlier attempt's points are in the run already, but for what it never recorded: a
+            # checkpoint may be ahead of the journal.
+            if report.restored and report.evaluation <= self._shown.get(trial.key, 0):
                 continue
             values = report.metrics | {names.EVALUATION: float(report.evaluation)}
             once = {name: value for name, value in values.items() if name not in twice}
