@@ -310,6 +310,38 @@ def test_the_search_s_run_has_its_freeze_curve(
     assert experiment.tags["mlflow.experimentKind"] == "custom_model_development"
 
 
+def test_a_complete_search_that_goes_on_adds_what_has_changed_of_its_curve(
+    places: StorePaths, store: MlflowStore
+) -> None:
+    paths = SearchPaths(places.storage, "first")
+    full, deep = (
+        {"frozen_layers": n, "embeddings_frozen": n > 0, "quality": q, "seeds": 2}
+        | {"retention": q / 0.9, "corrected_retention": None}
+        for n, q in ((0, 0.9), (3, 0.8))
+    )
+    answer = {"certified": None, "operating_point": {"fine_tuned_layers": 3}}
+    more = {**deep, "quality": 0.81, "seeds": 3}
+    records: list[Record] = []
+    for attempt, curve in enumerate(([full, deep], [full, deep], [full, more]), start=1):
+        records += [
+            search_started(attempt=attempt),
+            Decision(what="answer", value=[{**answer, "curve": curve}]),
+            SearchEnded(status=SearchStatus.COMPLETED),
+        ]
+    assert record(paths, records, store) == 0
+    parent, client = runs_in(places)["first"], client_of(places)
+    shown = {}
+    for name in parent.data.metrics:
+        history = client.get_metric_history(parent.info.run_id, name)
+        shown[name] = [(point.step, point.value) for point in history]
+    assert shown == {
+        "quality": [(0, 0.9), (3, 0.8), (3, 0.81)],
+        "kept": [(0, 1.0), (3, 0.8 / 0.9)],
+        "seeds": [(0, 2.0), (3, 2.0), (3, 3.0)],
+        "fine_tuned_layers": [(0, 3.0)],
+    }
+
+
 @pytest.mark.parametrize("written", [None, "index.html"])
 def test_a_description_links_no_figure_that_was_not_logged(
     places: StorePaths, store: MlflowStore, written: str | None

@@ -172,6 +172,9 @@ class MlflowSink:
         # MLflow cannot take a point of the curve back: it waits until there is no more to come.
         if record.status is SearchStatus.COMPLETED:
             reports = names.curve_reports(answer, record.time)
+        if reports and search.attempt > 1:
+            # A search that was complete before has most of them: only what is new is added.
+            reports = self._writer.without_shown(search, reports)
         gpu_hours = self.state.gpu_hours(record.time)
         if gpu_hours:
             metrics = {names.GPU_HOURS: gpu_hours}

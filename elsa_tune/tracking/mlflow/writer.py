@@ -12,7 +12,7 @@ import re
 import shutil
 import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -121,6 +121,24 @@ class MlflowWriter(MlflowConnection):
             pairs.append(RunTag(name, text))
         run_id = self.run_id(search, trial)
         self.client().log_batch(run_id, metrics=metrics, tags=pairs)
+
+    def without_shown(self, search: SearchStarted, reports: Sequence[Report]) -> list[Report]:
+        """Return reports less the values that the search's run shows at their steps already."""
+        client = self.client()
+        run_id = self.run_id(search)
+        shown: dict[tuple[str, int], float] = {}
+        for name in sorted({name for report in reports for name in report.metrics}):
+            history = client.get_metric_history(run_id, _key(name))
+            for point in sorted(history, key=lambda point: int(point.timestamp)):
+                shown[name, point.step] = point.value
+        new = []
+        for report in reports:
+            metrics = {}
+            for name, value in report.metrics.items():
+                if shown.get((name, report.step)) != value:
+                    metrics[name] = value
+            new.append(replace(report, metrics=metrics))
+        return new
 
     def end(
         self,
