@@ -124,8 +124,11 @@ def _go_on(search: Request, say: Say) -> None:
     """
     paths = search.paths
     if paths.exists:
+        seeds = search.seeds
+        if seeds is not None and seeds < load_specification(paths).seeds:
+            seeds = None  # `resume` has added some, which stay
         # A time limit that the search was started with was that of another session.
-        more = more_of(search.seeds, search.until_certified, asked_settings(search.spec))
+        more = more_of(seeds, search.until_certified, asked_settings(search.spec))
         finished = resume(
             paths,
             say,

@@ -20,7 +20,9 @@ from elsa_tune.searching.specification import (
     check_same,
     keeping,
     load_specification,
+    replace_specification,
     save_specification,
+    with_seeds,
 )
 from elsa_tune.searching.specification.changing import Change
 from elsa_tune.tracking.journal_records import SearchStatus
@@ -167,6 +169,25 @@ def test_a_recorded_hunt_is_asked_to_go_on_until_it_is_certified(
         again, _ = requests(tmp_path, "rte", "mrpc", space="hunt", until=until)
         several._go_on(again, print)
     assert asked == [True, False]
+
+
+def test_a_search_that_has_more_seeds_by_now_keeps_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+
+    def resume(paths: SearchPaths, say: object, *, more: Change, **how: object) -> SimpleNamespace:
+        asked.append(more(load_specification(paths)).seeds)
+        return SimpleNamespace(unsent=0, uncopied="", unwritten="", status=SearchStatus.COMPLETED)
+
+    monkeypatch.setattr(several, "resume", resume)
+    first, _ = requests(tmp_path, "rte", "mrpc", seeds=3)
+    paths = recorded(first)
+    replace_specification(with_seeds(first.spec, 5), paths)
+    for seeds in (3, 5, 6):
+        again, _ = requests(tmp_path, "rte", "mrpc", seeds=seeds)
+        several._go_on(again, print)
+    assert asked == [5, 5, 6]
 
 
 def test_export_all_looks_for_the_searches_of_the_name(
