@@ -67,7 +67,7 @@ def start(request: Request, say: Say) -> Finished:
             say,
             more=where_asked(spec, more),
             max_time=spec.max_time,
-            tracking_uri=request.tracking_uri,
+            tracking_uri=request.named_uri,
             address=spec.address or NO_CLUSTER,
         )
     with prepared(spec.artifacts, paths, say) as is_fetched:
@@ -188,6 +188,9 @@ def resume(
         else:
             is_remembered = uri not in (tracking_uri, spec.tracking_uri)
             store = open_again(uri, say, is_remembered=is_remembered)
+        if is_moved:
+            old, new = spec.tracking_uri, wanted.tracking_uri
+            say(f"search '{paths.name}' was sent to {old}; from now on it is sent to {new}")
         if wanted != spec:
             # Before any work: whatever ends this session, the next one knows what was wanted.
             spec = replace_specification(wanted, paths)

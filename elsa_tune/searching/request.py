@@ -42,7 +42,9 @@ class Request:
     # As it is planned; what data, weights and machine are is filled in when it starts.
     spec: SearchSpec
     storage: Path  # the folder that its own is in
-    tracking_uri: str  # with the credentials that a specification never has
+    tracking_uri: str  # of a new search's store, with credentials, which a specification never has
+    # The store that an option names, likewise: a recorded search is moved there. None without it.
+    named_uri: str | None = None
     seeds: int | None = None  # measuring seeds that were asked for; None takes the space's
     seed_is_given: bool = False  # whether the space or an option says where seeds are counted from
     until_certified: bool = False  # whether a hunt is to take every look it planned
@@ -168,6 +170,7 @@ def request_of(
         spec=spec,
         storage=storage,
         tracking_uri=uri,
+        named_uri=None if options.tracking_uri is None else uri,
         seeds=options.seeds,
         seed_is_given=seed_is_given,
         until_certified=read_until(options.until),

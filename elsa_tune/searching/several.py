@@ -134,7 +134,7 @@ def _go_on(search: Request, say: Say) -> None:
             say,
             more=where_asked(search.spec, more),
             max_time=math.inf,
-            tracking_uri=search.tracking_uri,
+            tracking_uri=search.named_uri,
             address=search.spec.address or NO_CLUSTER,
         )
     else:

@@ -474,7 +474,10 @@ def test_a_server_that_is_asked_for_is_the_driver_nodes_own(
     what = ("--model", "minilm", "--task", "stdlib", "--tracking-uri", SERVER_HERE)
     done = run("submit", *what, "--address", cluster.url)
     assert done.status == 0 and "not reachable" not in done.err
-    assert shell_of(cluster, tmp_path / "home").startswith(f"{SERVER_HERE}|")
+    ran = shell_of(cluster, tmp_path / "home")
+    assert ran.startswith(f"{SERVER_HERE}|")
+    # As an option it moves a search that was recorded elsewhere before.
+    assert ran.endswith(f" --tracking-uri {SERVER_HERE}")
 
 
 def test_a_cluster_whose_head_is_this_machine_has_its_server(

@@ -7,10 +7,14 @@ from pathlib import Path
 import pytest
 
 from elsa_tune.errors import UsageError
-from elsa_tune.searching import launch
+from elsa_tune.searching import launch, several
 from elsa_tune.searching.cluster import ray_session
 from elsa_tune.searching.request import Request
-from elsa_tune.searching.specification import differing_settings, save_specification
+from elsa_tune.searching.specification import (
+    differing_settings,
+    load_specification,
+    save_specification,
+)
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.space import load_space
 from tests.unit.search_examples import planned_request
@@ -47,6 +51,33 @@ def test_a_search_of_a_cluster_is_resumed_there_or_where_it_is_told(
     assert opened.value.args == (joined,)
     local = "this session trains on this machine, not on the cluster at auto"
     assert (local in said) == (given == "none")
+
+
+@pytest.mark.parametrize("typed", [None, "http://other:5000"])
+@pytest.mark.parametrize("is_one_of_several", [False, True])
+def test_a_search_that_is_typed_again_stays_in_its_store_unless_an_option_names_another(
+    on_a_cluster: Request,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    typed: str | None,
+    is_one_of_several: bool,
+) -> None:
+    began_at = load_specification(on_a_cluster.paths).tracking_uri
+    opened: list[str] = []
+    monkeypatch.setattr(launch, "open_again", lambda uri, say, **named: opened.append(uri))
+    # As for `resume`, the variable is for searches that begin.
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://of-another-shell:5000")
+    joint = load_space("joint")
+    again = planned_request(tmp_path, joint, "joint", tracking_uri=typed, name="own")
+    said: list[str] = []
+    go_on = several._go_on if is_one_of_several else launch.start
+    with pytest.raises(Joined):
+        go_on(again, said.append)
+    is_at = typed or began_at
+    assert opened == [is_at]
+    assert load_specification(on_a_cluster.paths).tracking_uri == is_at
+    moved = f"search 'own' was sent to {began_at}; from now on it is sent to {typed}"
+    assert (moved in said) == (typed is not None)
 
 
 @pytest.mark.parametrize("given", [None, "none", "auto"])

@@ -153,7 +153,9 @@ def entrypoint(options: SearchOptions, places: JobPlaces) -> str:
     parts.append(f"python -c 'import elsa_tune' 2>/dev/null || {{ echo {lacks} >&2; exit 2; }}")
     command = shlex.join(words)
     storage = _for_shell(places.storage)
-    parts.append(f"exec python -m elsa_tune {command} --storage-path {storage}")
+    # What is typed moves a recorded search; a variable does not.
+    typed = f" --tracking-uri {uri}" if places.is_given else ""
+    parts.append(f"exec python -m elsa_tune {command} --storage-path {storage}{typed}")
     return "; ".join(parts)
 
 
