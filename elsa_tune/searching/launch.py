@@ -11,6 +11,7 @@ from elsa_tune.searching.answering import Finished, answer_again
 from elsa_tune.searching.cluster.join_address import NO_CLUSTER, asked_address
 from elsa_tune.searching.earlier import StoreListing, in_folder, say_earlier, with_earlier
 from elsa_tune.searching.extending_packages import packages_of_search
+from elsa_tune.searching.leaving import leave_store
 from elsa_tune.searching.output import Say
 from elsa_tune.searching.planning.plan import Plan, said_before_training
 from elsa_tune.searching.request import Request
@@ -44,7 +45,8 @@ if TYPE_CHECKING:
     # Speaks torch, which takes seconds to import: only once everything is checked.
     from elsa_tune.training.data.tokens import TaskData
 
-# How long a finished search's answer waits for a store to take what it lacks.
+# How long a finished search's answer, or a search that leaves a store, waits for that to take what
+# it lacks.
 _REST_PATIENCE_S = 10.0
 
 
@@ -191,6 +193,7 @@ def resume(
         if is_moved:
             old, new = spec.tracking_uri, wanted.tracking_uri
             say(f"search '{paths.name}' was sent to {old}; from now on it is sent to {new}")
+            leave_store(spec, paths, say, patience_s=_REST_PATIENCE_S)
         if wanted != spec:
             # Before any work: whatever ends this session, the next one knows what was wanted.
             spec = replace_specification(wanted, paths)

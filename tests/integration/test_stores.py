@@ -14,6 +14,7 @@ import pytest
 from elsa_tune.analysis.answers import answer_rows
 from elsa_tune.errors import TrackingError
 from elsa_tune.searching.launch import resume
+from elsa_tune.searching.leaving import leave_store
 from elsa_tune.searching.specification import load_specification, save_specification
 from elsa_tune.sources.journals import Journals
 from elsa_tune.sources.record import list_searches
@@ -259,6 +260,44 @@ def test_a_finished_search_moves_to_the_store_that_is_named(
     assert load_specification(paths).tracking_uri == uri
     unsent = dataclasses.replace(ended, unsent=2, why_unsent="is gone").unsent_words
     assert unsent == f"2 records did not reach {kind} at {uri}, which is gone"
+
+
+@pytest.mark.parametrize("sent", [2, 4])
+def test_what_a_killed_search_left_running_ends_in_a_store_that_it_leaves(
+    store: RecordStore, paths: SearchPaths, sent: int
+) -> None:
+    killed = [search_started(), trial_started(A), report(A, 1, 0.5), report(A, 2, 0.6)]
+    assert record(paths, killed[:sent], store) == 0
+    with Journal(paths.journal) as journal:
+        for one in killed[sent:]:
+            journal.append(one)
+    before = paths.journal.read_bytes()
+    search_id = search_started().search_id
+    spec = make_spec(name="first", search_id=search_id, tracking_uri=store.uri)
+    said: list[str] = []
+    leave_store(spec, paths, said.append, patience_s=60)
+    [state] = store.searches(search="first")
+    [trial] = state.trials.values()
+    assert state.end is not None and state.status is SearchStatus.KILLED
+    assert not trial.runs and trial.evaluation == 2
+    # In the journal the search goes on, and it may come back.
+    assert said == [] and paths.journal.read_bytes() == before
+    assert record(paths, [search_started(attempt=2), *whole_trial(B, 0.8)], store) == 0
+    [state] = store.searches(search="first")
+    assert state.end is None and len(state.trials) == 2
+
+
+def test_a_store_that_cannot_be_told_that_a_search_leaves_it(paths: SearchPaths) -> None:
+    journalled(paths, [search_started(), trial_started(A)])
+    spec = make_spec(name="first", tracking_uri="http://127.0.0.1:9")
+    said: list[str] = []
+    leave_store(spec, paths, said.append, patience_s=1)
+    [line] = said
+    assert line.startswith("http://127.0.0.1:9 does not take the rest of search 'first'")
+    # Nothing was ever sent to a file that is not there.
+    spec = make_spec(name="first", tracking_uri="sqlite:////no/db")
+    leave_store(spec, paths, said.append, patience_s=1)
+    assert len(said) == 1
 
 
 # ---- asked ---------------------------------------------------------------------------------------

@@ -64,7 +64,11 @@ def test_a_search_that_is_typed_again_stays_in_its_store_unless_an_option_names_
 ) -> None:
     began_at = load_specification(on_a_cluster.paths).tracking_uri
     opened: list[str] = []
+    left: list[str] = []
     monkeypatch.setattr(launch, "open_again", lambda uri, say, **named: opened.append(uri))
+    monkeypatch.setattr(
+        launch, "leave_store", lambda spec, *given, **named: left.append(spec.tracking_uri)
+    )
     # As for `resume`, the variable is for searches that begin.
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://of-another-shell:5000")
     joint = load_space("joint")
@@ -75,6 +79,7 @@ def test_a_search_that_is_typed_again_stays_in_its_store_unless_an_option_names_
         go_on(again, said.append)
     is_at = typed or began_at
     assert opened == [is_at]
+    assert left == ([began_at] if typed else [])
     assert load_specification(on_a_cluster.paths).tracking_uri == is_at
     moved = f"search 'own' was sent to {began_at}; from now on it is sent to {typed}"
     assert (moved in said) == (typed is not None)
