@@ -20,9 +20,10 @@ from elsa_tune.searching.specification import (
     asked_settings,
     load_specification,
     more_of,
+    replace_specification,
     where_asked,
 )
-from elsa_tune.searching.startup.fingerprints import inputs_of
+from elsa_tune.searching.startup.fingerprints import check_same_files, inputs_of
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.tracking.journal_records import SearchStatus
 from elsa_tune.tracking.rows import KeptPredictions, rows_of
@@ -54,11 +55,16 @@ def carry_out(searches: Sequence[Request], say: Say) -> dict[str, str]:
     """Start the searches that have not begun and continue the incomplete ones, in their order.
 
     Return why each search that failed did, by its name; the others run nevertheless. Raises
-    UsageErrors before the first search starts where weights or data of any are missing,
-    InterruptedSearchError where the user ends it.
+    UsageErrors before the first search starts where weights or data of any are missing, or are not
+    those of a complete search; InterruptedSearchError where the user ends it.
     """
     try:
-        unfinished = [search for search in searches if not _is_complete(search)]
+        unfinished = []
+        for search in searches:
+            if _is_complete(search):
+                _keep_answer(search, say)
+            else:
+                unfinished.append(search)
         _check_inputs(unfinished)
         if not unfinished:
             return {}
@@ -71,9 +77,22 @@ def carry_out(searches: Sequence[Request], say: Say) -> dict[str, str]:
 def _is_complete(search: Request) -> bool:
     """Return whether nothing is left to do; False if that cannot be read: its turn says why."""
     try:
+        load_specification(search.paths)
         return plan_of_recorded(search).is_complete
     except ElsaTuneError:
         return False
+
+
+def _keep_answer(search: Request, say: Say) -> None:
+    """Note where a complete search's files are now, so that its answer holds.
+
+    Raises DataError or ModelError where they are not those that it had.
+    """
+    check_same_files(search.spec, search.paths, say)
+    recorded = load_specification(search.paths)
+    found = where_asked(search.spec)(recorded)
+    if found != recorded:
+        replace_specification(found, search.paths)
 
 
 def _carry_out(

@@ -348,6 +348,15 @@ def test_a_search_that_cannot_be_read_does_not_hide_the_tables_of_the_others(
 
 
 @pytest.mark.usefixtures("no_checks")
+def test_a_complete_search_without_a_specification_is_said_in_its_turn(tmp_path: Path) -> None:
+    searches = [finished(search) for search in two(tmp_path)]
+    searches[1].paths.specification.write_text("{}\n")
+    failed = carry_out(searches, lambda message: None)
+    assert failed.keys() == {"elsa-minilm-cola"}
+    assert "cannot be read" in failed["elsa-minilm-cola"]
+
+
+@pytest.mark.usefixtures("no_checks")
 def test_ctrl_c_stops_the_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 

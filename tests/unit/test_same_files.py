@@ -6,13 +6,14 @@ import dataclasses
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from transformers import AutoTokenizer
 
 from elsa_tune.errors import DataError, ModelError, StorageError
-from elsa_tune.searching import launch
+from elsa_tune.searching import launch, several
 from elsa_tune.searching.inputs import SearchOptions
 from elsa_tune.searching.request import Request, read_request
 from elsa_tune.searching.specification import load_specification, save_specification
@@ -117,6 +118,34 @@ def test_other_rows_are_refused_and_nothing_is_changed(begun: Path, place: str) 
     with pytest.raises(DataError, match=message):
         start(asked(place))
     assert paths.specification.read_bytes() == before
+
+
+@pytest.fixture
+def complete(begun: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return what `begun` does; the search counts as complete."""
+    ended = SimpleNamespace(is_complete=True)
+    monkeypatch.setattr(several, "plan_of_recorded", lambda search: ended)
+    return begun
+
+
+def test_of_several_a_complete_one_is_refused_with_other_rows(complete: Path) -> None:
+    several.carry_out([asked("tickets.csv")], print)
+    (complete / "tickets.csv").write_text(ROWS.replace("row 7 of", "line 7 of"))
+    with pytest.raises(DataError, match="data of task 'tickets' are not those that search 'own'"):
+        several.carry_out([asked("tickets.csv")], print)
+
+
+def test_of_several_a_complete_one_notes_where_its_files_are_now(complete: Path) -> None:
+    there = complete / "there"
+    there.mkdir()
+    for name in ("tickets.csv", "model"):
+        (complete / name).rename(there / name)
+    request = asked("there/tickets.csv", str(there / "model"))
+    assert several.carry_out([request], print) == {}
+    recorded = load_specification(request.paths)
+    assert recorded.model.location == str(there / "model")
+    assert isinstance(recorded.task.source, FilesSource)
+    assert recorded.task.source.train == (str(there / "tickets.csv"),)
 
 
 def test_other_weights_are_refused(begun: Path) -> None:
