@@ -10,6 +10,7 @@ from typing import BinaryIO
 # A search's or a task's name: it cannot lead out of the folder that a file of this name belongs in.
 PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 LONGEST_NAME = 100
+_POINTER = b"version https://git-lfs"
 
 
 def write_aside(
@@ -35,6 +36,17 @@ def write_aside(
         aside.replace(path)
     finally:
         aside.unlink(missing_ok=True)
+
+
+def is_pointer(path: Path) -> bool:
+    """Return whether a file is one of git-lfs, which stands for the real one. Raises OSError."""
+    with path.open("rb") as file:
+        return file.read(len(_POINTER)) == _POINTER
+
+
+def pointer_text(name: str) -> str:
+    """Say what to do where a file is git-lfs's pointer."""
+    return f"{name} is a pointer of git-lfs; `git lfs pull` fetches the file itself"
 
 
 def cache_dir() -> Path:

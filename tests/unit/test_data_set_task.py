@@ -371,6 +371,43 @@ def test_a_folder_that_is_no_data_set_is_refused_with_what_it_holds(tmp_path: Pa
         resolve_task(str(folder))
 
 
+def test_a_broken_file_of_a_data_set_is_told_from_a_wrong_configuration(tmp_path: Path) -> None:
+    folder = tmp_path / "copy"
+    folder.mkdir()
+    rows = folder / "train.parquet"
+    rows.write_text("no rows")
+    with pytest.raises(DataError, match=r"cannot be read \(ArrowInvalid: .*holds train\.parquet"):
+        read_data_set(str(folder))
+    with pytest.raises(DataError, match="has no configuration 'plain'; it has default"):
+        read_data_set(str(folder), "plain")
+    # Of several configurations, one is taken where none is named.
+    other = folder / "other.parquet"
+    data_set(2, text=STRING).to_parquet(other)
+    card = folder / "README.md"
+    first = {"config_name": "a", "data_files": "train.parquet"}
+    second = {"config_name": "b", "data_files": "other.parquet"}
+    configs = {"configs": [{**first, "default": True}, second]}
+    card.write_text(f"---\n{yaml.safe_dump(configs)}---\n")
+    with pytest.raises(DataError, match="ArrowInvalid"):
+        read_data_set(str(folder))
+    card.write_text(f"---\n{yaml.safe_dump({'configs': [first, second]})}---\n")
+    with pytest.raises(DataError, match="has several configurations; it has a, b"):
+        read_data_set(str(folder))
+
+
+def test_a_pointer_of_git_lfs_in_a_data_set_is_told(tmp_path: Path) -> None:
+    pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n"
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    (copy / "train.parquet").write_text(pointer)
+    folder = saved(tmp_path / "saved", train=labelled())
+    [rows] = (folder / "train").glob("*.arrow")
+    rows.write_text(pointer)
+    for place, file in ((copy, "train.parquet"), (folder, f"train/{rows.name}")):
+        with pytest.raises(DataError, match=rf"{file} is a pointer of git-lfs; `git lfs pull`"):
+            read_data_set(str(place))
+
+
 def test_references_and_names() -> None:
     assert read_reference("hub:owner/name") == ("owner/name", None)
     assert read_reference("owner/na.me/con-fig") == ("owner/na.me", "con-fig")

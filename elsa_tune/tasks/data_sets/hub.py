@@ -107,6 +107,7 @@ def _loaded(repository: str, config: str | None, commit: str) -> DataSet:
 
     # A folder of this name beside us is not what was asked for.
     name = f"hf://datasets/{repository}"
+    builder = None
     try:
         builder = datasets.load_dataset_builder(name, config, revision=commit)
         if builder.hash != commit:
@@ -116,9 +117,8 @@ def _loaded(repository: str, config: str | None, commit: str) -> DataSet:
     except MemoryError:
         raise
     except Exception as error:  # of datasets, pyarrow, pandas and the hub's client
-        names = configurations(name, commit) if isinstance(error, ValueError) else []
-        if names:
-            raise other_configuration(repository, config, names) from error
+        if builder is None and isinstance(error, ValueError):
+            check_configuration(repository, config, configurations(name, commit))
         if type(error).__name__ in ("DataFilesNotFoundError", "EmptyDatasetError"):
             raise DataError(
                 f"the hub's data set '{repository}' holds no file of rows that `datasets` reads "
@@ -151,17 +151,21 @@ def configurations(name: str, commit: str | None = None) -> list[str]:
         return []
 
 
-def other_configuration(
-    location: str,
-    config: str | None,
-    names: Sequence[str],
-) -> DataError:
-    fault = f"has no configuration '{config}'" if config else "has several configurations"
+def check_configuration(location: str, config: str | None, names: Sequence[str]) -> None:
+    """Raise DataError where the configurations of these names leave open which one is meant.
+
+    Does nothing without names: they could not be had.
+    """
+    if config in names or not names:
+        return
+    if config is None and len(names) == 1:
+        return
+    fault = "has several configurations" if config is None else f"has no configuration '{config}'"
     shown = shown_names(sorted(names), 20)
     ways = "give `config` in a task file"
     if not os.path.isabs(location):
         ways = f"write `task` hub:{location}/CONFIG, or {ways}"
-    return DataError(f"data set '{location}' {fault}; it has {shown}: {ways}")
+    raise DataError(f"data set '{location}' {fault}; it has {shown}: {ways}")
 
 
 def _cached(repository: str, config: str | None, commit: str | None) -> DataSet | None:

@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from elsa_tune.errors import DataError
+from elsa_tune.files import is_pointer, pointer_text
 from elsa_tune.tasks.data_sets.data_set import DataSet
-from elsa_tune.tasks.data_sets.hub import configurations, of_hub, other_configuration, why
+from elsa_tune.tasks.data_sets.hub import check_configuration, configurations, of_hub, why
 from elsa_tune.tasks.table_file import listing
 
 # What save_to_disk writes: the splits of several, and the files of each.
@@ -99,6 +100,7 @@ def _of_folder(folder: Path, config: str | None) -> DataSet:
         return _saved(folder)
     import datasets
 
+    builder = None
     try:
         builder = datasets.load_dataset_builder(str(folder), config)
         builder.download_and_prepare()
@@ -106,9 +108,9 @@ def _of_folder(folder: Path, config: str | None) -> DataSet:
     except MemoryError:
         raise
     except Exception as error:  # of datasets, pyarrow and pandas, and of any kind
-        names = configurations(str(folder)) if isinstance(error, ValueError) else []
-        if names:
-            raise other_configuration(str(folder), config, names) from error
+        if builder is None and isinstance(error, ValueError):
+            check_configuration(str(folder), config, configurations(str(folder)))
+        _check_pointers(folder)
         hint = ""
         if (folder / "RTE" / "train.tsv").is_file() or (folder / "MRPC" / "train.tsv").is_file():
             hint = "; a folder of GLUE tasks is named by `data_dir`"
@@ -117,6 +119,17 @@ def _of_folder(folder: Path, config: str | None) -> DataSet:
             f"of the hub it cannot be read ({why(error)}); it holds {listing(folder)}{hint}"
         ) from error
     return DataSet(str(folder), dict(splits), builder.config.name)
+
+
+def _check_pointers(folder: Path) -> None:
+    """Raise DataError where a file of the data set is git-lfs's pointer, as in a bare clone."""
+    pointers: list[Path] = []
+    with contextlib.suppress(Exception):  # the first error is said instead
+        for file in files_read(folder):
+            if is_pointer(folder / file):
+                pointers.append(file)
+    if pointers:
+        raise DataError(f"data set folder {folder}: {pointer_text(str(pointers[0]))}")
 
 
 def _was_saved(folder: Path) -> bool:
@@ -132,6 +145,7 @@ def _saved(folder: Path) -> DataSet:
     except MemoryError:
         raise
     except Exception as error:  # of datasets and pyarrow, and of any kind
+        _check_pointers(folder)
         raise DataError(
             f"data set folder {folder} cannot be read ({why(error)}); save it again"
         ) from error

@@ -7,9 +7,9 @@ from pathlib import Path
 import safetensors
 import torch
 
-# How a file of git-lfs begins that stands for the real one, and how torch's own do: zip archives,
-# or before 1.6 pickles.
-_POINTER = b"version https://git-lfs"
+from elsa_tune.files import is_pointer, pointer_text
+
+# How torch's own files begin: zip archives, or before 1.6 pickles.
 _ZIP = b"PK"
 _PICKLE = b"\x80"
 
@@ -22,12 +22,10 @@ def stand_ins(files: Iterable[Path]) -> dict[str, torch.Tensor] | None:
     """
     tensors: dict[str, torch.Tensor] = {}
     for file in files:
+        if is_pointer(file):
+            raise ValueError(pointer_text(file.name))
         with file.open("rb") as opened:
-            start = opened.read(len(_POINTER))
-        if start == _POINTER:
-            raise ValueError(
-                f"{file.name} is a pointer of git-lfs; `git lfs pull` fetches the file itself"
-            )
+            start = opened.read(len(_ZIP))
         if file.suffix == ".safetensors":
             shapes = _of_safetensors(file)
         elif start.startswith(_ZIP):
