@@ -10,7 +10,7 @@ from typing import Any
 
 from elsa_tune.errors import DataError
 from elsa_tune.tasks.row_files import ABSENT, MARK, Chunk, RowFile
-from elsa_tune.tasks.table_file import cell_text, csv_line
+from elsa_tune.tasks.table_file import cell_text, csv_line, delimiter_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,14 +91,23 @@ class _Csv:
     def __init__(self, written: Written) -> None:
         self._written = written
         self._target = written.target
-        if written.format == "csv" and written.source.has_mark:
-            self._target.write(MARK)
+        if written.format == "csv":
+            self._begin()
         self.row(1, written.names)
 
     def write(self, chunk: Chunk) -> None:
         for line, row in zip(chunk.lines, chunk.rows, strict=True):
             cells = [_cell(value) or "" for value in row]
             self.row(line, cells)
+
+    def _begin(self) -> None:
+        """Write the source's mark, and what parts the cells where the header does not tell it."""
+        source = self._written.source
+        if source.has_mark:
+            self._target.write(MARK)
+        header = csv_line(self._written.names, source.delimiter)
+        if delimiter_of(header) != source.delimiter:
+            self._target.write(f"sep={source.delimiter}\n")
 
     def row(self, line: int, cells: Sequence[str]) -> None:
         self._target.write(csv_line(cells, self._written.source.delimiter))

@@ -26,6 +26,7 @@ from elsa_tune.errors import DataError, UsageError
 from elsa_tune.exporting import predicted_file, predicting, progress_line
 from elsa_tune.specs.task import Metric, TaskKind, TaskSpec
 from elsa_tune.tasks import row_files, written_rows
+from elsa_tune.tasks.table_file import csv_rows
 from elsa_tune.training.bundle import fastest
 from elsa_tune.training.bundle.members import read_members
 from tests.conftest import Run
@@ -323,6 +324,18 @@ def test_cells_parted_by_semicolons_are_read_as_tasks_reads_them(folder: Path, r
     assert run("predict", "mood", "excel.csv").out == second.out
     (folder / "excel.csv").write_text("sep=;\ntext;other\ngood words;1;2\n")
     assert "header in line 3" in run("predict", "mood", "excel.csv").err
+
+
+@pytest.mark.parametrize("header", ["text|other", "text|a,b"])
+def test_what_parts_cells_is_written_where_the_header_does_not_tell_it(
+    folder: Path, run: Run, header: str
+) -> None:
+    (folder / "excel.csv").write_text(f"\ufeffsep=|\n{header}\ngood words|1\n", "utf-8")
+    assert run("predict", "mood", "excel.csv", "--out", "scored.csv").status == 0
+    sep, names, _ = Path("scored.csv").read_text("utf-8").splitlines()
+    assert (sep, names) == ("\ufeffsep=|", f"{header}|prediction|confidence")
+    [(_, found), _] = csv_rows(Path("scored.csv"))
+    assert found == names.split("|")
 
 
 def test_a_spreadsheets_file_is_written_as_it_came(folder: Path, run: Run) -> None:
