@@ -12,6 +12,7 @@ from elsa_tune.exporting.progress_line import ProgressLine
 from elsa_tune.searching.output import Say
 from elsa_tune.tasks.row_files import ABSENT, ROWS, Chunk, RowFile
 from elsa_tune.tasks.row_files import input_format as format_of_rows
+from elsa_tune.tasks.table_file import check_names
 
 _DTYPES = {str: "str", float: "float64"}
 
@@ -111,6 +112,8 @@ def _read(path: Path, given_format: str | None) -> pd.DataFrame:
     file_format = format_of_rows(str(path), given_format)
     file = RowFile(path, file_format)
     chunks = list(file)
+    for chunk in chunks:
+        check_names(chunk.names, path)
     names = list(file.names)
     if len(set(names)) < len(names):
         # Of a table with a header, so that each row has each of these columns.

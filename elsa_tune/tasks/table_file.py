@@ -207,6 +207,12 @@ def check_characters(text: str, where: str) -> None:
         ) from None
 
 
+def check_names(names: Iterable[str], where: Path) -> None:
+    """Raise DataError for half of a character in a column's name, which JSON alone can hold."""
+    for name in names:
+        check_characters(name, f"a column's name in {where}")
+
+
 def _tsv_rows(path: Path) -> Iterator[Row]:
     """Yield the rows of a TSV file that are not empty, the header first."""
     for number, line in _lines(path):

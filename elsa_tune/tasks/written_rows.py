@@ -10,7 +10,7 @@ from typing import Any
 
 from elsa_tune.errors import DataError
 from elsa_tune.tasks.row_files import ABSENT, MARK, Chunk, RowFile
-from elsa_tune.tasks.table_file import cell_text, csv_line, delimiter_of
+from elsa_tune.tasks.table_file import cell_text, check_names, csv_line, delimiter_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +38,8 @@ class Written:
                 self.target.flush()
 
     def _check_names(self) -> None:
+        if self.format != "jsonl":
+            check_names(self.names, self.source.where)
         if self.format not in ("jsonl", "parquet"):
             return
         for name in self.names:

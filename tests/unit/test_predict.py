@@ -8,6 +8,7 @@ import datetime
 import io
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -296,6 +297,22 @@ def test_what_is_written_is_json_whatever_lists_and_tables_hold(folder: Path, ru
     status, out, said = run("predict", "mood", "rows.jsonl")
     assert status == 0, said
     assert json.loads(out, parse_constant=refuse)["list"] == [None]
+
+
+def test_half_of_a_character_in_a_name_is_refused_where_it_cannot_be_written(
+    folder: Path, run: Run
+) -> None:
+    rows = '{"text": "good", "a\\ud800": 1}\n'
+    Path("half.jsonl").write_text(rows)
+    said = r"a column's name in half\.jsonl has half of a character \('\\ud800'\)"
+    for to in ("csv", "tsv", "parquet"):
+        found = run("predict", "mood", "half.jsonl", "--out", f"scored.{to}")
+        assert found.status == 2 and re.search(said, found.err), found.err
+        assert not Path(f"scored.{to}").exists()
+    with pytest.raises(DataError, match=said):
+        elsa_tune.predict("mood", "half.jsonl")
+    found = run("predict", "mood", "half.jsonl")
+    assert found.status == 0 and "a\ud800" in json.loads(found.out)
 
 
 def test_rows_on_stdin_and_none_at_all(
