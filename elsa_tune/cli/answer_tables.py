@@ -1,6 +1,5 @@
 """Answers and curves as a person reads them: what to do first, then one line per depth."""
 
-import io
 import sys
 from collections.abc import Container, Mapping, Sequence
 from typing import Any
@@ -139,9 +138,6 @@ def _curve(console: Console, curve: FreezeCurve) -> None:
 def stdout_console() -> Console:
     """Return a console that wraps words at the terminal's width; without one it breaks no line."""
     stream = unfiltered(sys.stdout)
-    if isinstance(stream, io.TextIOWrapper):
-        # A terminal that cannot show a sign shows a question mark rather than a traceback.
-        stream.reconfigure(errors="replace")
     plain: dict[str, Any] = {"highlight": False, "markup": False}
     console = SafeConsole(stream, BrokenPipeError, **plain)
     if console.is_terminal:

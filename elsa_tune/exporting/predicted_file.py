@@ -115,9 +115,9 @@ def _write_to(out: Path | None, format: str, write: Callable[[Any], None]) -> No
         if stdout.isatty():
             write(sys.stdout)
         else:
-            # As in a file, whatever the environment says.
+            # As in a file.
             if isinstance(stdout, io.TextIOWrapper):
-                stdout.reconfigure(encoding="utf-8", newline="")
+                stdout.reconfigure(newline="")
             write(PipeSafe(stdout, BrokenPipeError))
         return
 

@@ -38,9 +38,11 @@ def printing(with_settings: Callable[[str], str] = str) -> Iterator[None]:
 
     On stdout it goes nowhere once its pipe is broken; and nothing that is printed, by libraries on
     stderr either, commands the terminal. What another thread prints on stdout goes to stderr: it is
-    a library's, and no result. Raises StorageError where stdout cannot be written.
+    a library's, and no result. Files and pipes get UTF-8. Raises StorageError where stdout cannot
+    be written.
     """
     global _worded
+    _take_every_sign(sys.stdout)
     stdout = _ClosedStdout() if sys.stdout is None else sys.stdout
     stream = _Stdout(stdout)
     errors = PipeSafe(sys.stderr, BrokenPipeError, progress_visible)
@@ -52,6 +54,20 @@ def printing(with_settings: Callable[[str], str] = str) -> Iterator[None]:
     finally:
         _worded = before
         stream.flush()
+
+
+def _take_every_sign(stdout: Any) -> None:
+    """Let a program's stdout take any text, whatever encoding the environment names.
+
+    What is read again, such as a task file, is UTF-8. A terminal may not be able to show a sign; a
+    question mark stands for it there.
+    """
+    if not isinstance(stdout, io.TextIOWrapper):
+        return
+    if stdout.isatty():
+        stdout.reconfigure(errors="replace")
+    else:
+        stdout.reconfigure(encoding="utf-8", errors=stdout.errors)
 
 
 class _Nowhere(io.TextIOBase):

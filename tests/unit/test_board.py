@@ -100,6 +100,28 @@ def test_settings_are_named_as_whoever_reads_gives_them(capsys: pytest.CaptureFi
     assert capsys.readouterr().err == f"{message}\n"
 
 
+def test_a_file_of_results_is_utf8_whatever_the_environment_says(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    written = io.BytesIO()
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(written, encoding="latin-1"))
+    with printing():
+        print("é 日")
+    assert written.getvalue().decode("utf-8") == "é 日\n"
+
+
+def test_a_terminal_of_another_encoding_shows_question_marks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    master, slave = os.openpty()
+    with open(master, "rb", buffering=0) as shown, open(slave, "w", encoding="latin-1") as terminal:
+        monkeypatch.setattr("sys.stdout", terminal)
+        with printing():
+            print("é 日")
+        monkeypatch.undo()
+        assert shown.read(100) == "é ?\r\n".encode("latin-1")
+
+
 def test_results_without_a_stdout_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdout", None)
     with printing():
