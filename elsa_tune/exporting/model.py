@@ -63,6 +63,7 @@ from elsa_tune.visible import visible
 from elsa_tune.words import candidates_text, duration, metric_text, points, rate_text
 
 ABOUT = "elsa-tune.json"
+CARD = "README.md"
 # Seconds that a trained model waits for room on a disk, and between two tries.
 PATIENCE = 600.0
 AGAIN = 5.0
@@ -307,9 +308,10 @@ def _write(folder: Path, request: ExportRequest, final: _Final) -> list[str]:
     Raises OSError or SafetensorError where the model itself cannot be written.
     """
     facts = saved.save_classifier(folder, final.trial, final.data, final.weights)
-    facts = {**facts, "quality": final.quality}
+    exported = _exported(final, facts)
     steps: dict[str, Callable[[], object]] = {
-        ABOUT: partial(_write_about, folder, final, facts),
+        ABOUT: partial(_write_about, folder, final, exported),
+        CARD: partial(_write_card, folder, final, exported),
         FIGURE: partial(_write_figure, folder, final.choice),
     }
     if request.onnx:
@@ -370,7 +372,19 @@ def _write_figure(folder: Path, choice: Choice) -> None:
     write_aside(folder / FIGURE, drawn["png"])
 
 
-def _write_about(folder: Path, final: _Final, facts: dict[str, Any]) -> None:
+def _write_about(folder: Path, final: _Final, exported: Mapping[str, Any]) -> None:
+    answer = {**answer_object(final.choice.answer), "exported": exported}
+    text = json.dumps(answer, indent=2, allow_nan=False)
+    write_aside(folder / ABOUT, f"{text}\n".encode())
+
+
+def _write_card(folder: Path, final: _Final, exported: Mapping[str, Any]) -> None:
+    card = model_card(final.choice, final.trial.task, final.trial.model, exported)
+    write_aside(folder / CARD, visible(card).encode())
+
+
+def _exported(final: _Final, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is exported and how it was trained. facts: as its configuration has them."""
     choice = final.choice
     trial = final.trial
     spec = final.spec
@@ -380,8 +394,9 @@ def _write_about(folder: Path, final: _Final, facts: dict[str, Any]) -> None:
     named = candidate_fields(trial.candidate)
     for name in DEPTH_FIELDS:
         named.pop(name, None)
-    exported = {
+    return {
         **facts,
+        "quality": final.quality,
         "fine_tuned_layers": choice.point.fine_tuned_layers,
         **named,
         "chosen": choice.reason,
@@ -395,11 +410,6 @@ def _write_about(folder: Path, final: _Final, facts: dict[str, Any]) -> None:
         "search": spec.name,
         **_packages(spec),
     }
-    answer = {**answer_object(choice.answer), "exported": exported}
-    text = json.dumps(answer, indent=2, allow_nan=False)
-    write_aside(folder / ABOUT, f"{text}\n".encode())
-    card = model_card(choice, trial.task, trial.model, exported)
-    write_aside(folder / "README.md", visible(card).encode())
 
 
 def _packages(spec: SearchSpec) -> dict[str, str]:

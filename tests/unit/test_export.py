@@ -424,6 +424,7 @@ def test_a_place_without_room_is_found_before_the_training(
     ("step", "error", "why"),
     [
         ("_write_about", OSError(28, "No space left on device"), "elsa-tune.json .*No space left"),
+        ("_write_card", OSError(28, "No space left on device"), "but README.md .*No space left"),
         ("_write_figure", ValueError("no font"), "freeze_curve.png .*no font"),
         ("_write_figure", KeyboardInterrupt(), "freeze_curve.png .*KeyboardInterrupt"),
     ],
@@ -444,7 +445,11 @@ def test_a_step_behind_the_training_that_fails_costs_no_model(
 
 @pytest.mark.parametrize(
     ("step", "files"),
-    [("_write_about", ["README.md", "elsa-tune.json"]), ("_write_figure", ["freeze_curve.png"])],
+    [
+        ("_write_about", ["elsa-tune.json"]),
+        ("_write_card", ["README.md"]),
+        ("_write_figure", ["freeze_curve.png"]),
+    ],
 )
 def test_what_found_no_room_beside_the_model_leaves_no_half_of_a_file(
     step: str,
