@@ -38,6 +38,16 @@ def write_aside(
         aside.unlink(missing_ok=True)
 
 
+def why_no_folder(path: Path) -> str | None:
+    """Say why a path leads to no folder, None where it leads to one."""
+    try:
+        is_there = path.is_dir()
+    except (OSError, ValueError) as error:  # a name that is too long, or has a NUL
+        why = getattr(error, "strerror", None) or error
+        return f"the folder {path} cannot be read: {why}"
+    return None if is_there else f"there is no folder {path}"
+
+
 def is_pointer(path: Path) -> bool:
     """Return whether a file is one of git-lfs, which stands for the real one. Raises OSError."""
     with path.open("rb") as file:

@@ -1,6 +1,7 @@
 """Puts exported models of one base into one folder: checked, written, compared, measured."""
 
 import json
+import os
 import time
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -13,6 +14,7 @@ import torch
 
 from elsa_tune.errors import ModelError, UnknownNameError, UsageError
 from elsa_tune.exporting.folder import aside, check_out
+from elsa_tune.files import why_no_folder
 from elsa_tune.searching.output import say
 from elsa_tune.specs.arguments import checked
 from elsa_tune.tracking.mlflow.models import write_pyfunc
@@ -93,7 +95,7 @@ def _target(models: Sequence[Path], out: str | Path | None) -> tuple[Path, bool]
         return Path(out), False
     if models:
         first = models[0]
-        if (first / ABOUT).is_file():
+        if os.path.isfile(first / ABOUT):  # no error either where no folder has such a name
             return first, True
     raise UsageError("name the folder to create with `out`")
 
@@ -134,8 +136,9 @@ def _members(folders: Sequence[Path], remove: Sequence[str]) -> Members:
 
 def _read(folder: Path) -> Members:
     """Read the models of a folder by their names, which must do for tasks."""
-    if not folder.is_dir():
-        raise UsageError(f"there is no folder {folder}; `elsa-tune export` writes one")
+    fault = why_no_folder(folder)
+    if fault is not None:
+        raise UsageError(f"{fault}; `elsa-tune export` writes one")
     members = read_members(folder)
     for name in members:
         try:

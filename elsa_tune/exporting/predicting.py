@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elsa_tune.errors import DataError, UnknownNameError, UsageError, quoted
+from elsa_tune.files import why_no_folder
 from elsa_tune.tasks.row_files import Chunk
 from elsa_tune.tasks.types.base import Logits
 from elsa_tune.training.bundle.fastest import fastest_alone
@@ -47,10 +48,9 @@ class Predictor:
         self._probabilities = probabilities
         self.empty = 0
         self.cut = 0
-        if not folder.is_dir():
-            raise UsageError(
-                f"there is no folder {folder}; `elsa-tune export` and `elsa-tune bundle` write one"
-            )
+        fault = why_no_folder(folder)
+        if fault is not None:
+            raise UsageError(f"{fault}; `elsa-tune export` and `elsa-tune bundle` write one")
         self._is_bundle = (folder / ABOUT).is_file()
         self._member: Member | None = None  # a single one, until it is known how it runs fastest
         if self._is_bundle:

@@ -23,7 +23,7 @@ import pytest
 from transformers import pipeline
 
 import elsa_tune
-from elsa_tune.errors import DataError, UsageError
+from elsa_tune.errors import DataError, ModelError, UsageError
 from elsa_tune.exporting import predicted_file, predicting, progress_line
 from elsa_tune.specs.task import Metric, TaskKind, TaskSpec
 from elsa_tune.tasks import row_files, written_rows
@@ -719,3 +719,16 @@ def test_from_python_a_file_of_another_ending(folder: Path) -> None:
     assert list(found["text"]) == TEXTS
     with pytest.raises(UsageError, match="`input_format` is of a file, and the rows are none"):
         elsa_tune.predict("mood", TEXTS, input_format="csv")
+
+
+def test_a_model_whose_name_no_folder_can_have_is_refused() -> None:
+    name = "a" * 300
+    said = f"the folder {name} cannot be read: File name too long; `elsa-tune"
+    with pytest.raises(UsageError, match=said):
+        elsa_tune.predict(name, ["x"])
+    with pytest.raises(ModelError, match=said):
+        elsa_tune.load_bundle(name)
+    with pytest.raises(UsageError, match=said):
+        elsa_tune.bundle([name], "out")
+    with pytest.raises(UsageError, match="name the folder to create"):
+        elsa_tune.bundle([name])
