@@ -163,6 +163,8 @@ def _check_file(path: Path) -> None:
         raise DataError(f"{path} is a folder, not a data file; it holds {listing(path)}")
     if path.exists():
         raise DataError(f"{path} is a device or a pipe, not a data file; save its rows in a file")
+    if path.is_symlink():
+        raise DataError(f"data file {path} is a link to {path.readlink()}, where nothing is")
     hint = ""
     folder = path.parent
     if folder.is_dir():

@@ -16,6 +16,7 @@ import pytest
 
 from elsa_tune.errors import DataError
 from elsa_tune.specs.task import FilesSource, Metric, TaskKind
+from elsa_tune.tasks.table_file import check_readable
 from elsa_tune.tasks.task_file import read_task_file, resolve_task
 from elsa_tune.training.data.texts import read_texts
 
@@ -248,6 +249,13 @@ def test_no_yaml_at_all(tmp_path: Path, text: str, message: str) -> None:
 def test_a_task_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="does not exist"):
         resolve_task(str(tmp_path / "gone.yaml"))
+
+
+def test_a_link_to_what_is_not_there_is_said_to_be_one(tmp_path: Path) -> None:
+    link = tmp_path / "link.csv"
+    link.symlink_to("moved/rows.csv")
+    with pytest.raises(DataError, match=r"/link\.csv is a link to moved/rows\.csv, where nothing"):
+        check_readable(link)
 
 
 def test_one_class_only_when_classes_are_left_out(tmp_path: Path, write: Write) -> None:
