@@ -46,7 +46,10 @@ def check_out(out: Path, kind: str, marker: str, *, overwrite: bool) -> None:
             f"`overwrite` for that of an earlier {kind}"
         )
     if not is_earlier:
-        raise UsageError(f"{out} was not written by an earlier {kind}, so it is not replaced")
+        raise UsageError(
+            f"{out} has no {marker}, by which the folder of an earlier {kind} is known, so it is "
+            "not replaced; delete it, or name another"
+        )
 
 
 def free_name(out: Path) -> Path:

@@ -389,7 +389,7 @@ def test_what_is_there_is_not_written_over(what: str, paths: SearchPaths, tmp_pa
         (tmp_path / "out" / "mine").write_text("mine")
     with pytest.raises(UsageError, match="out is there"):
         exported(paths)
-    with pytest.raises(UsageError, match="out was not"):
+    with pytest.raises(UsageError, match=r"out has no elsa-tune\.json, by which .*; delete it, or"):
         exported(paths, overwrite=True)
     (tmp_path / "empty").mkdir()
     exported(paths, "empty")
