@@ -51,6 +51,8 @@ class Chunk:
     names: tuple[str, ...]  # of the columns
     rows: list[list[Any]]  # cells in the columns' order: texts, of JSON Lines and Parquet values
     lines: list[int]  # each row's, as in `table_file.Table`
+    # The same rows as Parquet has them: Python's own times are coarser than some there.
+    batch: "pyarrow.RecordBatch | None" = None
 
     def texts(self, name: str, where: Path) -> list[str]:
         """Return the cells of a column; a missing one is an empty text.
@@ -78,7 +80,7 @@ class Chunk:
         added_rows = zip(*added.values(), strict=True)
         for row, added_cells in zip(self.rows, added_rows, strict=True):
             rows.append([*row, *added_cells])
-        return Chunk((*self.names, *added), rows, self.lines)
+        return Chunk((*self.names, *added), rows, self.lines, self.batch)
 
 
 def input_format(rows: str, given: str | None = None) -> str:
@@ -295,7 +297,7 @@ class RowFile:
                     first = read + 1
                     read += len(rows)
                     lines = range(first, read + 1)
-                    yield Chunk(names, rows, list(lines))
+                    yield Chunk(names, rows, list(lines), batch)
         except (pa.ArrowException, *UNREADABLE) as error:
             raise DataError(f"data file {source} cannot be read as Parquet: {error}") from error
 

@@ -140,7 +140,6 @@ class _Parquet:
         self._written = written
         self._arrow = pa
         source_schema = written.source.schema
-        self._from_parquet = source_schema is not None
         fields = []
         metadata = None
         if source_schema is not None:
@@ -161,10 +160,12 @@ class _Parquet:
     def write(self, chunk: Chunk) -> None:
         pa = self._arrow
         arrays = []
-        for place, field in enumerate(self._schema):
+        if chunk.batch is not None:
+            arrays += chunk.batch.columns
+        for place in range(len(arrays), len(self._schema)):
+            field = self._schema.field(place)
             cells = [row[place] for row in chunk.rows]
-            is_text_of_source = not self._from_parquet and field.name not in self._written.added
-            if is_text_of_source:
+            if field.name not in self._written.added:
                 cells = [_cell(cell) for cell in cells]
             arrays.append(pa.array(cells, field.type))
         table = pa.Table.from_arrays(arrays, schema=self._schema)

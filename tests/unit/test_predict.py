@@ -704,6 +704,15 @@ def test_rows_on_stdout_are_utf8_whatever_the_environment_says(
     assert [row["text"] for row in rows_of(written.getvalue().decode("utf-8"))] == TEXTS
 
 
+def test_nanoseconds_that_python_does_not_have_are_kept(folder: Path, run: Run) -> None:
+    at = pa.array([1, 999_999_999, None], pa.time64("ns"))
+    rows = pa.table({"text": ["good", "bad", None], "at": at})
+    pq.write_table(rows, "rows.parquet")
+    assert run("predict", "mood", "rows.parquet", "--out", "scored.parquet").status == 0
+    scored = pq.read_table("scored.parquet")
+    assert scored.select(["text", "at"]).equals(rows)
+
+
 def test_a_time_that_python_does_not_have_is_one_sentence(folder: Path, run: Run) -> None:
     far = pa.array([2**58], pa.timestamp("us"))  # in the year 11103
     pq.write_table(pa.table({"text": ["good"], "at": far}), "far.parquet")
