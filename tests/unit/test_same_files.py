@@ -90,6 +90,26 @@ def test_a_model_goes_on_wherever_it_lies_and_keeps_its_name(
     assert spec.comparison == recorded.comparison
 
 
+def test_a_model_named_like_a_commit_goes_on_under_another_name(
+    begun: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit = "0123456789abcdef0123456789abcdef01234567"  # as the folders of the hub's cache are
+    (begun / "model").rename(begun / commit)
+    request = asked("tickets.csv", commit)
+    spec, _ = launch._with_data(request.spec)
+    assert spec.fingerprints["weights"].endswith("@0123456789ab")
+    request.paths.specification.unlink()
+    save_specification(spec, request.paths)
+    (begun / commit).rename(begun / "bert")
+    changes = []
+    monkeypatch.setattr(launch, "resume", lambda *_, more, **__: changes.append(more))
+    start(asked("tickets.csv", "bert"))
+    [change] = changes
+    moved = change(load_specification(request.paths))
+    _, found = fingerprints.inputs_of(moved)
+    fingerprints.check_unchanged(moved, found)
+
+
 @pytest.mark.parametrize("folder", ["_ray_pkg_0a", "elsewhere"])
 def test_files_that_a_job_had_are_said_to_be_gone_with_it(begun: Path, folder: str) -> None:
     spec = asked("tickets.csv").spec

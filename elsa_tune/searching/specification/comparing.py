@@ -48,11 +48,12 @@ def _is_moved(asked: SearchSpec, recorded: SearchSpec) -> bool:
 
     Where a project was copied, a folder's path is another one, and so may be its name as typed.
     """
-    from elsa_tune.training.model.model_files import weights_fingerprint
+    from elsa_tune.training.model.model_files import same_weights, weights_fingerprint
 
     if {asked.model.source, recorded.model.source} != {ModelSource.DIRECTORY}:
         return False
-    return weights_fingerprint(asked.model) == recorded.fingerprints.get("weights")
+    found = weights_fingerprint(asked.model)
+    return same_weights(asked.model.source, found, recorded.fingerprints.get("weights", ""))
 
 
 def _decided(spec: SearchSpec) -> dict[str, object]:

@@ -42,11 +42,16 @@ def inputs_of(spec: SearchSpec) -> "tuple[TaskData, dict[str, str]]":
 
 def check_unchanged(spec: SearchSpec, fingerprints: dict[str, str]) -> None:
     """Raise DataError or ModelError where data or weights are not what the search had."""
-    for what, of, error in (
-        ("data", f"task '{spec.task.name}'", DataError),
-        ("weights", f"'{spec.model.name}'", ModelError),
+    from elsa_tune.training.model.model_files import same_weights
+
+    before = spec.fingerprints
+    is_same_data = fingerprints["data"] == before["data"]
+    is_same_model = same_weights(spec.model.source, fingerprints["weights"], before["weights"])
+    for what, is_same, of, error in (
+        ("data", is_same_data, f"task '{spec.task.name}'", DataError),
+        ("weights", is_same_model, f"'{spec.model.name}'", ModelError),
     ):
-        if fingerprints[what] != spec.fingerprints[what]:
+        if not is_same:
             raise error(
                 f"the {what} of {of} are not those that search '{spec.name}' began with; put them "
                 "back, or start a search of another `name`: results on others are not comparable"

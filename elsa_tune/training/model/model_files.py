@@ -187,8 +187,9 @@ def weights_fingerprint(spec: ModelSpec) -> str:
     """Return what must be equal for two results to come from the same model.
 
     `sha256:` and the digest of the weights (of the digests in order, where there are several
-    files), `+` and eight digits for configuration and tokenizer, and for the hub `@` and twelve of
-    the commit. Reads the weights once a process, but not the hub's, whose cache knows the digest.
+    files), `+` and eight digits for configuration and tokenizer, and where the folder is named like
+    a commit, as the hub's are, `@` and twelve digits of that. Reads the weights once a process, but
+    not the hub's, whose cache knows the digest.
     """
     folder = model_folder(spec)
     weights = _digest(weight_files(folder, spec.name))
@@ -200,6 +201,17 @@ def weights_fingerprint(spec: ModelSpec) -> str:
     if _COMMIT.fullmatch(folder.name):
         fingerprint += f"@{folder.name[:12]}"
     return fingerprint
+
+
+def same_weights(source: ModelSource, one: str, other: str) -> bool:
+    """Return whether fingerprints from this source are of one model.
+
+    A folder of this machine may be named like a commit of the hub, which its copies need not be.
+    """
+    if source is ModelSource.DIRECTORY:
+        one, _, _ = one.partition("@")
+        other, _, _ = other.partition("@")
+    return one == other
 
 
 def _digest(files: Sequence[Path]) -> str:
