@@ -16,7 +16,7 @@ from elsa_tune.analysis.wording.certainty import recorded_search
 from elsa_tune.analysis.wording.tables import WITHOUT_EMBEDDINGS, answer_cells, point_cells
 from elsa_tune.fitted_table import fitted_table
 from elsa_tune.searching.console import SafeConsole
-from elsa_tune.searching.output import unfiltered
+from elsa_tune.searching.output import Stdout, unfiltered
 from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.task import guess_words
 from elsa_tune.words import CHOSEN, CHOSEN_MARK, border_legend, listed, metric_text, points
@@ -139,11 +139,11 @@ def stdout_console() -> Console:
     """Return a console that wraps words at the terminal's width; without one it breaks no line."""
     stream = unfiltered(sys.stdout)
     plain: dict[str, Any] = {"highlight": False, "markup": False}
-    console = SafeConsole(stream, BrokenPipeError, **plain)
+    console = SafeConsole(stream, Stdout, **plain)
     if console.is_terminal:
         return console
     # Wide enough for any line when nobody's window has to hold it.
-    return SafeConsole(stream, BrokenPipeError, **plain, width=200, soft_wrap=True)
+    return SafeConsole(stream, Stdout, **plain, width=200, soft_wrap=True)
 
 
 def print_heading(console: Console, curve: FreezeCurve) -> None:

@@ -1,6 +1,6 @@
 """A console of rich's in which only our own styles and tables command the terminal."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import IO, Any, cast
 
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -17,9 +17,13 @@ class SafeConsole(Console):
     What rich is to fit (a `Text`, a table's cell) should be `visible` before it is measured.
     """
 
-    def __init__(self, stream: IO[str], error: type[OSError] = OSError, **how: Any) -> None:
+    def __init__(
+        self, stream: IO[str], guard: Callable[[Any], PipeSafe] = PipeSafe, **how: Any
+    ) -> None:
+        """Write to a stream. guard: what becomes of the text where that cannot be written."""
         # What rich writes for itself must come through as it is.
-        super().__init__(file=cast(IO[str], PipeSafe(unfiltered(stream), error)), **how)
+        guarded = guard(unfiltered(stream))
+        super().__init__(file=cast(IO[str], guarded), **how)
 
     def render_str(self, text: str, **how: Any) -> Text:
         # rich would drop some of what is not seen, without a word.

@@ -44,7 +44,7 @@ def printing(with_settings: Callable[[str], str] = str) -> Iterator[None]:
     global _worded
     _take_every_sign(sys.stdout)
     stdout = _ClosedStdout() if sys.stdout is None else sys.stdout
-    stream = _Stdout(stdout)
+    stream = Stdout(stdout, visible)
     errors = PipeSafe(sys.stderr, BrokenPipeError, progress_visible)
     before = _worded
     _worded = with_settings
@@ -127,7 +127,7 @@ class PipeSafe:
             os.close(nowhere)
 
 
-class _Stdout(PipeSafe):
+class Stdout(PipeSafe):
     """A command's results: where they cannot be written, as to a full disk, that is an error.
 
     It is raised at the end, too, whatever became of it in another library.
@@ -135,8 +135,8 @@ class _Stdout(PipeSafe):
 
     _refusal: StorageError | None = None
 
-    def __init__(self, stream: Any) -> None:
-        super().__init__(stream, BrokenPipeError, visible)
+    def __init__(self, stream: Any, shown: Callable[[str], str] = str) -> None:
+        super().__init__(stream, BrokenPipeError, shown)
         self._owner = threading.get_ident()
 
     def write(self, text: str) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -34,7 +35,9 @@ from elsa_tune.specs.space import FIELDS, load_space
 from elsa_tune.tasks.task_file import read_task_file, resolve_task
 from elsa_tune.tracking.artifacts.places import artifacts_url
 from elsa_tune.tracking.paths import SearchPaths
+from elsa_tune.tracking.places import StorePaths
 from tests.conftest import Run
+from tests.recorded_search import searched
 from tests.unit.search_examples import make_spec
 
 BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
@@ -253,3 +256,17 @@ def test_a_full_disk_behind_stdout_is_one_sentence(
         )
     assert done.returncode == 2
     assert done.stderr == "elsa-tune: stdout cannot be written: No space left on device\n"
+
+
+@pytest.mark.parametrize("command", ["answer", "answer --details", "curve", "compare"])
+def test_a_full_disk_behind_tables_is_one_sentence(
+    command: str, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tables are written by rich's console, here at once, as under PYTHONUNBUFFERED."""
+    searched(StorePaths(tmp_path).storage)
+    monkeypatch.chdir(tmp_path)
+    with open("/dev/full", "wb", buffering=0) as full:
+        monkeypatch.setattr("sys.stdout", io.TextIOWrapper(full, write_through=True))
+        refused = run(*command.split(), "first")
+    assert refused.status == 2
+    assert refused.err == "elsa-tune: stdout cannot be written: No space left on device\n"
