@@ -1,5 +1,6 @@
 """How commands print what they list or describe, and name settings as options."""
 
+import contextlib
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -8,6 +9,8 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from elsa_tune.errors import StorageError
+from elsa_tune.searching.output import say
 from elsa_tune.visible import visible, visible_cell
 from elsa_tune.words import aligned, points
 
@@ -28,6 +31,18 @@ def show(values: Any, format: str = "table", columns: Sequence[str] = ()) -> Non
     elif values:
         table = _table(values, columns or list(values[0]))
         typer.echo(visible(table))
+
+
+@contextlib.contextmanager
+def printing_recorded(again: str) -> Iterator[None]:
+    """Print inside what a search has recorded, and go on where stdout cannot be written.
+
+    The exit status stays the search's own. again: what prints it again.
+    """
+    try:
+        yield
+    except StorageError as error:
+        say(f"{error}; what was to be printed there is recorded, and {again} prints it again")
 
 
 def _lines(fields: Mapping[str, Any], indent: str = "") -> Iterator[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import io
 import socket
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 from mlflow.tracking import MlflowClient
 
-from elsa_tune.errors import TrackingError
+from elsa_tune.errors import NoAnswerError, TrackingError
 from elsa_tune.report import folder as report_folder
 from elsa_tune.searching import launch
 from elsa_tune.searching.answering import answer_again
@@ -27,6 +28,7 @@ from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.places import StorePaths
 from elsa_tune.tracking.record_names import REPORT
 from elsa_tune.tracking.state import SearchState, read_state
+from tests.conftest import Run
 from tests.recorded_search import journal_rows, record, store_rows, store_runs, whole_search
 from tests.unit.search_examples import make_spec
 
@@ -71,6 +73,34 @@ def test_nothing_is_done_where_nothing_is_missing(finished: SearchPaths, drawn: 
     assert resume(finished, print).unsent == 0
     assert (finished.journal.read_bytes(), finished.forwarded.stat().st_mtime_ns) == before
     assert drawn == []
+
+
+@pytest.mark.parametrize(
+    ("is_closed", "reason"), [(False, "No space left on device"), (True, "it is closed")]
+)
+def test_an_answer_that_stdout_does_not_take_costs_no_exit_status(
+    is_closed: bool,
+    reason: str,
+    finished: SearchPaths,
+    places: StorePaths,
+    run: Run,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is recorded, so `answer` prints it again."""
+    monkeypatch.chdir(places.working_directory)
+    printed = run("resume", "first")
+    assert printed.out and printed.status == NoAnswerError.exit_status
+    with open("/dev/full", "wb", buffering=0) as full:
+        stdout = None if is_closed else io.TextIOWrapper(full, write_through=True)
+        monkeypatch.setattr("sys.stdout", stdout)
+        unread = run("resume", "first")
+    assert unread.status == printed.status
+    sentence = (
+        f"stdout cannot be written: {reason}; what was to be printed there is recorded, and "
+        "`elsa-tune answer first` prints it again"
+    )
+    assert sentence in unread.err.splitlines()
+    assert "Traceback" not in unread.err
 
 
 def test_a_store_that_was_lost_is_filled_again(

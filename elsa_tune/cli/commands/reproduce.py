@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from elsa_tune.cli.options import DryRun, grouped
-from elsa_tune.cli.printing import show, with_options
+from elsa_tune.cli.printing import printing_recorded, show, with_options
 from elsa_tune.errors import InterruptedSearchError, RunError, UsageError, shortlist
 from elsa_tune.results.published import Study
 from elsa_tune.searching.inputs import Places, SearchOptions
@@ -159,6 +159,7 @@ def _print_results(study_run: "StudyRun") -> Mapping[str, str]:
     for name, reason in results.unread.items():
         say(f"search '{name}' is not in the table: {reason}")
     if results.rows:
-        stdout_console().print(results.text)
+        with printing_recorded("the same command"):
+            stdout_console().print(results.text)
     say(f"journals: {study_run.searches[0].storage}")
     return results.unread

@@ -23,7 +23,7 @@ from elsa_tune.cli.options import (
     grouped,
     wanted_search,
 )
-from elsa_tune.cli.printing import show
+from elsa_tune.cli.printing import printing_recorded, show
 from elsa_tune.errors import InterruptedSearchError, NoAnswerError, RunError, UsageError, shortlist
 from elsa_tune.files import slug
 from elsa_tune.searching.fetched import fetch_lacking, found_or_fetched
@@ -224,13 +224,16 @@ def _conclude_several(requests: Sequence[Request]) -> None:
     try:
         failed = carry_out(requests, say)
     except InterruptedSearchError:
-        print_curves(answer_curves(curves_of(rows_of_all(requests)), first.spec.target))
+        so_far = answer_curves(curves_of(rows_of_all(requests)), first.spec.target)
+        with printing_recorded("the same command"):
+            print_curves(so_far)
         raise
     rows = rows_of_all(requests)
     comparisons = comparisons_of(rows)
-    print_comparisons(comparisons)
     answers = answer_curves(curves_of(rows), first.spec.target)
-    print_curves(answers)
+    with printing_recorded("the same command"):
+        print_comparisons(comparisons)
+        print_curves(answers)
     if failed:
         raise RunError(
             f"{len(failed)} of {len(requests)} searches are incomplete ({shortlist(failed)}); the "
@@ -374,21 +377,15 @@ def _say_where_it_is(finished: "Finished") -> None:
 
 def _conclude(finished: "Finished") -> None:
     """Print the answer and what to type next (stdout), where the record is (stderr); exit."""
-    from elsa_tune.cli.answer_tables import print_curves
     from elsa_tune.tracking.journal_records import SearchStatus
 
     name = finished.spec.name
     resume_it = finished.paths.resume
     if finished.message:
         say(f"search '{name}': {finished.message}")
-    if finished.comparisons:
-        from elsa_tune.cli.comparison_tables import print_comparisons
-
-        print_comparisons(finished.comparisons)
-        if finished.compares_depths:
-            typer.echo()
-    if finished.compares_depths:
-        print_curves(finished.answers)
+    ask = "answer" if finished.compares_depths else "compare"
+    with printing_recorded(f"`elsa-tune {ask} {finished.paths.arguments}`"):
+        _print_found(finished)
     _say_where_it_is(finished)
     if finished.unwritten:
         raise RunError(finished.unwritten)
@@ -400,6 +397,21 @@ def _conclude(finished: "Finished") -> None:
         raise NoAnswerError(f"no trial has a result; `{resume_it}` goes on")
     if not finished.is_answered:  # why is printed
         raise typer.Exit(NoAnswerError.exit_status)
+
+
+def _print_found(finished: "Finished") -> None:
+    """Print the comparisons and the answers of a search."""
+    from elsa_tune.cli.answer_tables import print_curves, stdout_console
+
+    console = stdout_console()
+    if finished.comparisons:
+        from elsa_tune.cli.comparison_tables import print_comparisons
+
+        print_comparisons(finished.comparisons, console)
+        if finished.compares_depths:
+            console.print()
+    if finished.compares_depths:
+        print_curves(finished.answers, console)
 
 
 def trial(
