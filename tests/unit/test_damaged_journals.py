@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import sys
 import tempfile
 from pathlib import Path
@@ -88,6 +89,8 @@ def test_150_damaged_journals_give_a_state_or_one_reason(tmp_path: Path) -> None
         except ElsaTuneError as error:
             refused += 1
             assert "\n" not in str(error)
+            # A line that no record can be read of, or a trial of whose records one lacks something.
+            assert re.search(r"line \d+|trial \S+ of search 'mine'", str(error)), error
     assert 30 < refused < 140
     warnings: list[str] = []
     assert list_searches(tmp_path, None, warnings.append) and warnings
