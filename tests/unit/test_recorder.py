@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -249,6 +251,29 @@ def broken_recorder(said: list[str]) -> Recorder:
     board: Any = SimpleNamespace(say=said.append)
     unused: Any = SimpleNamespace()
     return Recorder(record, unused, work, board, unused, unused)
+
+
+def test_predictions_that_find_no_room_are_said_once_and_cost_no_trial(
+    recorded: Recorded, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(path: Path, content: bytes) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+    monkeypatch.setattr("elsa_tune.searching.record.write_aside", full)
+    first = recorded.spec
+    recorded.report(2)
+    recorded.recorder.on_trial_complete(0, [], recorded.trial)
+    recorded.begin(dataclasses.replace(first, seed=first.seed + 1))
+    recorded.report(2)
+    recorded.recorder.on_trial_complete(0, [], recorded.trial)
+    for trial in recorded.record.state().trials.values():
+        end = trial.end
+        assert end is not None and end.status is TrialStatus.COMPLETED
+        assert end.metrics["quality"] == 0.75 and end.artifact is None
+    [line] = capsys.readouterr().out.splitlines()
+    folder = recorded.record.paths.predictions
+    assert line.startswith(f"cannot keep predictions in {folder}: ")
+    assert "No space left on device" in line
 
 
 def test_a_record_that_cannot_be_made_is_said_and_raises_nothing() -> None:
