@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from elsa_tune.tracking.artifacts.places import artifacts_at
 from tests.artifact_stores import needs_s3, serving
 from tests.searching import ONE_AT_A_TIME, Bench, family, make_bench, of_kind, wait_for
 
@@ -97,6 +98,15 @@ def runs(database: Path) -> tuple[int, int, int]:
     return count, trials, running
 
 
+def copied_checkpoints(bench: Bench, name: str, url: str) -> list[str]:
+    """Return the trials whose checkpoint is copied while they run."""
+    copied = artifacts_at(url).sizes(name)
+    records = bench.records(name)  # after the store: what has ended since then does not count
+    running = {record["trial"] for record in of_kind(records, "trial_started")}
+    running -= {record["trial"] for record in of_kind(records, "trial_ended")}
+    return [trial for trial in running if f"{name}/checkpoints/{trial}.safetensors" in copied]
+
+
 def test_a_search_whose_machine_is_gone_goes_on_elsewhere(
     bench: Bench, undisturbed: dict[str, Any], url: str, tmp_path: Path
 ) -> None:
@@ -117,7 +127,8 @@ def test_a_search_whose_machine_is_gone_goes_on_elsewhere(
     second.folder.mkdir()
     command = ("resume", "lost", "--artifacts", url)
     driver = second.start(*command)
-    wait_for(lambda: len(finished(second, "lost")) >= 5, 300)
+    wait_for(lambda: len(finished(second, "lost")) >= 4, 300)
+    wait_for(lambda: bool(copied_checkpoints(second, "lost", url)), 100)
     assert len(of_kind(second.records("lost"), "search_started")) >= 2  # it was fetched
     kill_all(driver.pid)
     driver.communicate(timeout=200)
@@ -129,6 +140,8 @@ def test_a_search_whose_machine_is_gone_goes_on_elsewhere(
     assert done.returncode in (0, 3), done.stderr
     assert finished(third, "lost") == undisturbed
     assert runs(database) == (TRIALS, TRIALS, 0)
+    again = [report for report in of_kind(third.records("lost"), "report") if report["attempt"] > 1]
+    assert any(report["restored"] for report in again)  # it went on inside a trial
 
     # The complete search, too: by the command that started it, which has its files elsewhere.
     fourth = Bench(tmp_path / "fourth machine")
