@@ -29,12 +29,14 @@ def test_a_node_that_does_not_answer_ends_the_search_and_resume_goes_on(
     [raylet] = [pid for pid, name in family(driver.pid).items() if name == "raylet"]
     os.kill(raylet, signal.SIGSTOP)
     try:
-        _, said = driver.communicate(timeout=300)
+        out, said = driver.communicate(timeout=300)
     finally:
         os.killpg(driver.pid, signal.SIGKILL) if driver.poll() is None else None
     assert driver.returncode == 1 and "Traceback" not in said
     # The search itself notices, or on a busy machine its supervisor.
     assert "does not answer" in said
+    has_noticed = "search 'paused': Ray's node on this machine does not answer" in said
+    assert out.startswith("model, task mood (") == has_noticed  # the answer so far
     last = said.splitlines()[-1]
     assert last.startswith("elsa-tune:") and "`elsa-tune resume paused` " in last
     before = bench.records("paused")

@@ -671,14 +671,15 @@ def test_an_unfinished_search_over_another_schema_is_not_resumed(
     save_specification(make_spec(tracking_uri=places.tracking_uri()), paths)
     with closing(sqlite3.connect(places.database)) as connection, connection:
         connection.execute("UPDATE alembic_version SET version_num = '451aebb31d03'")
-    before = paths.journal.read_bytes()
+    files = (paths.journal, paths.specification, places.database)
+    before = [file.read_bytes() for file in files]
     monkeypatch.chdir(places.working_directory)
     refused = run("resume", "first")
     said = refused.err.splitlines()[-1]
     assert refused.status == 2 and "Traceback" not in refused.err
     assert said.startswith("elsa-tune: ") and "made by another version of MLflow; copy it" in said
     assert f"`mlflow db upgrade {places.tracking_uri()}`" in said
-    assert paths.journal.read_bytes() == before
+    assert [file.read_bytes() for file in files] == before
 
 
 INITIALISE = """
