@@ -118,6 +118,7 @@ def test_whatever_ends_a_session_the_next_one_goes_on_and_the_plan_is_completed(
     kept: Ends = {}  # what was finished so far; no later session may touch it
     for session in (
         killed_in_mid_epoch_while_exploring,
+        rays_gcs_server_killed_while_exploring,
         time_is_up,
         a_worker_killed_while_exploring_and_rays_raylet_while_measuring,
     ):
@@ -137,6 +138,14 @@ def killed_in_mid_epoch_while_exploring(bench: Bench, inside: Run) -> None:
     wait_for(lambda: len(ended(bench)) >= 1 and running(bench, "explore"), 300)
     os.kill(next(iter(family(driver.pid))), signal.SIGKILL)  # the command's own child
     check_died(bench, *finish(driver), "was killed (SIGKILL")
+
+
+def rays_gcs_server_killed_while_exploring(bench: Bench, inside: Run) -> None:
+    driver = begun(bench, *RESUME)
+    wait_for(lambda: running(bench, "explore"), 300)
+    kill(driver, "gcs_server")
+    # Ray waits a minute for it; trials that run meanwhile may end.
+    check_died(bench, *finish(driver), "Ray's raylet or gcs_server died")
 
 
 def time_is_up(bench: Bench, inside: Run) -> None:
