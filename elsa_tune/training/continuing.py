@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from functools import partial
 
-from elsa_tune.errors import LeavingError
+from elsa_tune.errors import LeavingError, RunError
+from elsa_tune.training import machine
 from elsa_tune.training.checkpoints import LEAVING, TrialCheckpoint
 from elsa_tune.training.progress import DamagedError, RunningTrial, Saved, TrialOrigin, read_file
 
@@ -18,13 +19,34 @@ class Continuing:
     steps: int  # planned ones
 
     def take_up(self) -> None:
-        """Continue at the checkpoint, if there is one that fits; else begin at the first step."""
+        """Continue at the checkpoint, if there is one that fits; else begin at the first step.
+
+        What reading it takes is no part of the trial's peak memory. Raises RunError where there is
+        no memory for it.
+        """
+        running = self.running
+        peak = running.memory.mib()
+        is_there = machine.within_memory(self._read)
+        if is_there is None:
+            raise RunError(
+                f"{self.checkpoint.key}: out of memory while its checkpoint was read; use a "
+                "machine with more memory"
+            )
+        if is_there:
+            machine.release()
+            running.memory.begin()
+            running.progress.peak_mib = max(running.progress.peak_mib, peak)
+
+    def _read(self) -> bool:
+        """Take the checkpoint over, if there is one that fits; return whether there is any."""
         try:
             content = self.checkpoint.load()
-            if content is not None:
-                self._restore(read_file(content))
+            if content is None:
+                return False
+            self._restore(read_file(content))
         except (OSError, DamagedError) as error:
             self._note(f"its checkpoint cannot be read ({_why(error)}), so it started again")
+        return True
 
     def _restore(self, saved: Saved) -> None:
         """Take over a checkpoint, unless the trial would become a mixture of two kinds."""

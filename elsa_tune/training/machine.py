@@ -180,7 +180,7 @@ def has_flash_attention(device: torch.device) -> bool:
 
 
 class PeakMemory:
-    """The peak of memory since its creation: allocated on a GPU, else resident in the process.
+    """The peak of memory since it began: allocated on a GPU, else resident in the process.
 
     What a process takes of a GPU is more (`taken_mib`).
 
@@ -190,14 +190,18 @@ class PeakMemory:
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        if device.type == "cuda":
-            torch.cuda.reset_peak_memory_stats(device)
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin with what is in use now, and forget what was in use before."""
+        if self._device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(self._device)
         else:
             with contextlib.suppress(OSError):
                 _CLEAR_REFS.write_text("5")
 
     def mib(self) -> float:
-        """Return the highest use since creation, in MiB; on a GPU by this process's tensors."""
+        """Return the highest use since it began, in MiB; on a GPU by this process's tensors."""
         if self._device.type == "cuda":
             return torch.cuda.max_memory_allocated(self._device) / MIB
         with contextlib.suppress(OSError, ValueError):

@@ -7,6 +7,7 @@ it: no trial draws from them, for nothing seeds them. The order of examples foll
 """
 
 import json
+import warnings
 import zlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -14,7 +15,6 @@ from importlib import metadata
 from typing import Any, BinaryIO
 
 import numpy as np
-import safetensors.torch
 import torch
 import transformers
 from torch import Tensor, nn
@@ -42,6 +42,7 @@ _DTYPES = {
     torch.uint8: "U8",
     torch.bool: "BOOL",
 }
+_BY_NAME = {name: dtype for dtype, name in _DTYPES.items()}
 # The beginnings of tensors' names in the file, and the names of the rest.
 _PARAMETER = "parameter/"
 _BUFFER = "buffer/"
@@ -146,7 +147,8 @@ class Saved:
 
     origin: TrialOrigin  # of the trial that wrote it
     header: Mapping[str, Any]  # beside that
-    tensors: Mapping[str, Tensor]  # by their names in the file, on the CPU
+    # By their names in the file, on the CPU: views of what was read, which nobody may change.
+    tensors: Mapping[str, Tensor]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -266,7 +268,8 @@ class RunningTrial:
             if note not in progress.notes:
                 progress.notes.append(note)
         progress.loss_sum.copy_(saved.tensors[_LOSS_SUM])
-        progress.predictions = saved.tensors[_PREDICTIONS].numpy()
+        # A copy, for the file's content should not stay in memory.
+        progress.predictions = saved.tensors[_PREDICTIONS].numpy().copy()
         progress.results = []
         for fields in saved.header["results"]:
             result = EvaluationResult(**fields)
@@ -316,7 +319,10 @@ def write_file(file: BinaryIO, header: Mapping[str, Any], tensors: Mapping[str, 
 
 
 def read_file(content: bytes) -> Saved:
-    """Return what a file has. Raises DamagedError for any but a complete one."""
+    """Return what a file has. Raises DamagedError for any but a complete one.
+
+    The library's own reader takes another copy of all tensors, too.
+    """
     try:
         length = int.from_bytes(content[:8], "little")
         entries = json.loads(content[8 : 8 + length])
@@ -325,17 +331,31 @@ def read_file(content: bytes) -> Saved:
         # The checksum comes first in the file: nothing before it is equal to it.
         beginning = content[: 8 + length]
         beginning = beginning.replace(expected.encode(), _NO_CHECKSUM.encode(), 1)
-        crc = zlib.crc32(memoryview(content)[8 + length :], zlib.crc32(beginning))
+        data = memoryview(content)[8 + length :]
+        crc = zlib.crc32(data, zlib.crc32(beginning))
         if f"{crc:08x}" != expected:
             raise DamagedError("its checksum is wrong")
         header = json.loads(metadata[_OURS])
         origin = TrialOrigin(**header["origin"])
-        tensors = safetensors.torch.load(content)
-    except DamagedError:
+        del entries["__metadata__"]
+        tensors = _views(data, entries)
+    except (DamagedError, MemoryError):
         raise
-    except Exception as error:  # of JSON, of the library, and of any kind
+    except Exception as error:  # of JSON, of torch, and of any kind
         raise DamagedError("it is damaged") from error
     return Saved(origin=origin, header=header, tensors=tensors)
+
+
+def _views(data: memoryview, entries: Mapping[str, Any]) -> dict[str, Tensor]:
+    """Return the tensors that lie in a file's data, without copying them."""
+    tensors: dict[str, Tensor] = {}
+    with warnings.catch_warnings(action="ignore"):  # torch warns that nobody may change them
+        for name, entry in entries.items():
+            start, end = entry["data_offsets"]
+            numbers = torch.from_numpy(np.frombuffer(data[start:end], dtype=np.uint8))
+            dtype = _BY_NAME[entry["dtype"]]
+            tensors[name] = numbers.view(dtype).reshape(entry["shape"])
+    return tensors
 
 
 def predicted_bytes(model: ModelSpec, candidate: Candidate) -> int:

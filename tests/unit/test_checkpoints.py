@@ -7,6 +7,7 @@ import dataclasses
 import errno
 import io
 import json
+import os
 import random
 import shutil
 from collections.abc import Callable, Iterator
@@ -19,6 +20,7 @@ import pytest
 import torch
 import transformers
 
+from elsa_tune.errors import RunError
 from elsa_tune.specs.adapt.candidates import read_candidate
 from elsa_tune.specs.model import ModelSpec, resolve_model
 from elsa_tune.specs.trial import EvaluationResult, Pooling, PrefixCache, Selection, TrialSpec
@@ -277,6 +279,65 @@ def test_a_trial_counts_the_time_and_the_memory_of_all_its_attempts(
     assert after[1].train_seconds > before[0].train_seconds
     rate = STEPS / 3 * 40 / after[1].train_seconds
     assert after[1].examples_per_second == pytest.approx(rate)
+
+
+class Greedy(FolderCheckpoints):
+    """Takes 400 MiB while it reads."""
+
+    def load(self, key: str) -> bytes | None:
+        taken = b"1" * (400 * machine.MIB)
+        assert taken
+        return super().load(key)
+
+
+@pytest.mark.skipif(
+    not os.access("/proc/self/clear_refs", os.W_OK), reason="this kernel resets no peak"
+)
+def test_what_reading_takes_is_no_part_of_the_peak(bert: ModelSpec, tmp_path: Path) -> None:
+    trial = make_trial(bert)
+    cut_short(trial, make_data(), tmp_path, 3)
+    undisturbed = list(train(trial, make_data(), device="cpu"))[-1]
+    checkpoint = TrialCheckpoint(Greedy(tmp_path), trial.key)
+    after = list(train(trial, make_data(), device="cpu", checkpoint=checkpoint))[-1]
+    assert "continued from a checkpoint" in after.notes[-1]
+    assert after.peak_memory_mb < undisturbed.peak_memory_mb + 100
+
+
+def test_what_was_read_is_not_copied(bert: ModelSpec, tmp_path: Path) -> None:
+    cut_short(make_trial(bert), make_data(), tmp_path, 3)
+    [file] = tmp_path.iterdir()
+    content = file.read_bytes()
+    begin = np.frombuffer(content, dtype=np.uint8).ctypes.data
+    for name, tensor in read_file(content).tensors.items():
+        assert begin < tensor.data_ptr() < begin + len(content), name
+
+
+@pytest.mark.parametrize(
+    "owner, method, error",
+    [
+        (FolderCheckpoints, "load", MemoryError()),
+        (json, "loads", MemoryError()),
+        (progress.RunningTrial, "restore", RuntimeError("can't allocate memory")),
+    ],
+    ids=["reading it", "its header", "taking it over"],
+)
+def test_a_trial_without_memory_for_its_checkpoint_says_so(
+    owner: Any,
+    method: str,
+    error: Exception,
+    bert: ModelSpec,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    trial = make_trial(bert)
+    cut_short(trial, make_data(), tmp_path, 3)
+
+    def full(*given: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(owner, method, full)
+    with pytest.raises(RunError, match=f"{trial.key}: out of memory while its checkpoint was read"):
+        continued(trial, make_data(), tmp_path)
 
 
 def flipped(content: bytes) -> bytes:
