@@ -1,4 +1,4 @@
-"""The frozen output of twelve layers, kept in one pass over the model that is killed in it."""
+"""The frozen layers' output, kept by passes over the model that are killed, or two at once."""
 
 from __future__ import annotations
 
@@ -76,3 +76,39 @@ def test_a_pass_that_is_killed_leaves_nothing_that_is_read(
     again = list(train(trial, data, device="cpu", candidates=DEPTHS))
     assert again[-1].prefix == "cached"
     assert [result.eval_loss for result in again] == [result.eval_loss for result in undisturbed]
+
+
+HASTY = """
+import dataclasses, sys, time
+from elsa_tune.specs.model import resolve_model
+from elsa_tune.training.forward.prefix_store import PrefixStore
+from elsa_tune.training.loop import train
+from tests.unit.tiny_trials import make_data, make_trial
+
+make_room = PrefixStore.make_room
+
+def slowly(store, wanted):
+    make_room(store, wanted)
+    time.sleep(1)  # so that the other one looks meanwhile
+
+PrefixStore.make_room = slowly
+data = dataclasses.replace(make_data(), fingerprint=sys.argv[2])
+list(train(make_trial(resolve_model(sys.argv[1]), 1), data, device="cpu"))
+"""
+
+
+def test_two_passes_at_once_keep_to_the_budget(
+    fork: Nursery, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = tiny_bert(tmp_path / "bert", layers=2)
+    list(train(make_trial(model, 1), make_data(), device="cpu"))
+    store = PrefixStore()
+    [entry] = store.entries()
+    assert store.evict(entry.key)
+    budget = 1.5 * entry.bytes
+    monkeypatch.setenv("ELSA_TUNE_PREFIX_CACHE_GB", str(budget / 1e9))
+    both = [fork.start(HASTY, model.location, task) for task in ("one task", "another")]
+    for process in both:
+        _, errors = process.communicate()
+        assert process.returncode == 0, errors
+    assert [entry.bytes for entry in store.entries()] == [entry.bytes]

@@ -4,6 +4,9 @@ An entry is one file, named by its key: a block of facts, written last, then the
 one split after the other. Several processes share the store: who writes or reads an entry holds a
 lock on it, and what is locked is never evicted. What a killed writer leaves has no facts, and is
 written anew or evicted like any other. Nothing is written or deleted through a link.
+
+The budget holds for all processes together: one at a time looks for room and takes it, and an entry
+has its full length from its beginning.
 """
 
 import contextlib
@@ -34,6 +37,8 @@ KEPT_FREE = 2**30
 _FACTS = 4096
 _LONGEST_NAME = 500
 _BLOCK = 2**24
+# What `st_blocks` counts in, whatever the file system.
+_DISK_BLOCK = 512
 # What an entry without facts is called.
 _DAMAGED = "damaged"
 # What reading the facts of an unfinished or damaged entry may raise.
@@ -83,7 +88,7 @@ class EntrySummary:
 
     key: str  # the file's name
     what: str  # model, task and depth in words, or `damaged`
-    bytes: int  # on disk
+    bytes: int  # on disk, once it is finished
     last_used: float  # seconds since the epoch
     in_use: bool  # whether some process reads or writes it, or may
 
@@ -135,19 +140,26 @@ class PrefixStore:
         with open_locked(self.folder / f"{what}.lock", "ab"):
             yield
 
+    def taking_room(self) -> contextlib.AbstractContextManager[None]:
+        """Let only one process at a time look for room and begin to write; the others wait here."""
+        return self.building("room")
+
     def make_room(self, wanted: int) -> None:
         """Evict what was used longest ago until `wanted` bytes fit; else raise NotKeptError.
 
         Where they would not fit without everything that nobody uses either, nothing is evicted.
+        Called within `taking_room`, in which the entries are begun, too.
         """
         entries = self.entries()
+        unwritten = {entry.key: self._unwritten(entry) for entry in entries}
         used = sum(entry.bytes for entry in entries)
         unused = [entry for entry in entries if not entry.in_use]
         evictable = sum(entry.bytes for entry in unused)
 
         def fits(without: int) -> bool:
             is_within_budget = used - without + wanted <= self.budget
-            return is_within_budget and self._free() + without >= wanted + KEPT_FREE
+            free = self._free() - sum(unwritten.values())
+            return is_within_budget and free + without >= wanted + KEPT_FREE
 
         if fits(evictable):
             for entry in reversed(unused):
@@ -155,6 +167,7 @@ class PrefixStore:
                     break
                 if self.evict(entry.key):
                     used -= entry.bytes
+                    del unwritten[entry.key]
                 evictable -= entry.bytes
         if fits(0):
             return
@@ -164,13 +177,23 @@ class PrefixStore:
             raise NotKeptError(
                 f"{needed_gb:.1f} GB are needed, and {BUDGET_VARIABLE} allows {budget_gb:g}"
             )
-        read_gb = (used - evictable) / 1e9
-        free_gb = (self._free() + evictable) / 1e9
+        used_gb = (used - evictable) / 1e9
+        free = self._free() - sum(unwritten.values()) + evictable
+        free_gb = max(0, free) / 1e9
         raise NotKeptError(
             f"{needed_gb:.1f} GB are needed; of the {budget_gb:g} GB that {BUDGET_VARIABLE} allows "
-            f"{read_gb:.1f} are being read, and without the rest {self.folder} would have "
-            f"{free_gb:.1f} GB free"
+            f"{used_gb:.1f} are being read or written, and without the rest {self.folder} would "
+            f"have {free_gb:.1f} GB free"
         )
+
+    def _unwritten(self, entry: EntrySummary) -> int:
+        """Return how many bytes of an unfinished entry the disk has yet to take."""
+        if not entry.is_damaged:
+            return 0
+        with contextlib.suppress(OSError):  # it has gone meanwhile
+            status = (self.folder / entry.key).lstat()
+            return max(0, status.st_size - status.st_blocks * _DISK_BLOCK)
+        return 0
 
     def _free(self) -> int:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -196,6 +219,8 @@ class PrefixStore:
 
         with open_locked(entry, "xb") as file:
             try:
+                # Every file system can do this: the disk takes the bytes as they are written.
+                file.truncate(_FACTS + shape.bytes)
                 file.seek(_FACTS)
                 yield append
                 # Not forced to disk: what a power cut leaves of it, its checksum finds.

@@ -288,27 +288,37 @@ class Prefix:
         store = self._store
         shape = self._shape
         precision = self._setting.recipe.prefix_cache
+        with contextlib.ExitStack() as written:
+            append = {}
+            with store.taking_room():
+                depths = self._with_room(frozen_layers, others)
+                for n in depths:
+                    what = f"{self._setting.name}, {n} frozen layers, {precision}"
+                    entry = store.writing(self._key(n), what, shape)
+                    append[n] = written.enter_context(entry)
+            for rows in self._splits.values():
+                for _, n, hidden in rows_behind(self._runs, rows, depths, self._setting):
+                    append[n](hidden)
+
+    def _with_room(self, frozen_layers: int, others: Iterable[int]) -> list[int]:
+        """Make room; return the depths that have it: this one, and all others that lack an entry.
+
+        Or this one alone. Raises NotKeptError where there is no room for that either.
+        """
+        store = self._store
+        size = self._shape.bytes
         # What a killed process left unfinished is no entry: it is written anew.
         present_keys = {entry.key for entry in store.entries() if not entry.is_damaged}
         missing = {frozen_layers}
         for n in others:
             if self._key(n) not in present_keys:
                 missing.add(n)
-        depths = sorted(missing)
         try:
-            store.make_room(shape.bytes * len(depths))
+            store.make_room(size * len(missing))
         except NotKeptError:
-            depths = [frozen_layers]
-            store.make_room(shape.bytes)
-        with contextlib.ExitStack() as written:
-            append = {}
-            for n in depths:
-                what = f"{self._setting.name}, {n} frozen layers, {precision}"
-                entry = store.writing(self._key(n), what, shape)
-                append[n] = written.enter_context(entry)
-            for rows in self._splits.values():
-                for _, n, hidden in rows_behind(self._runs, rows, depths, self._setting):
-                    append[n](hidden)
+            store.make_room(size)
+            return [frozen_layers]
+        return sorted(missing)
 
 
 def rows_behind(
