@@ -132,7 +132,8 @@ class Recipe:
     # whole training set.
     train_size: Count | None = None
     subset_seed: Seed = 0  # of that subset and of any held-out split
-    # The share of all optimiser steps spent in linear warm-up, before the linear decay to 0.
+    # The share of all optimiser steps spent in linear warm-up, before the linear decay to 0; the
+    # last step never is.
     warmup_ratio: Annotated[float, Bounds(ge=0, le=1)] = 0.1
     # AdamW's, applied to matrices, not to biases and norms.
     weight_decay: Annotated[float, Bounds(ge=0, lt=1)] = 0.01

@@ -141,7 +141,7 @@ class _Run:
         self.optimizer = adamw(trained, trial)
         self.points = evaluation_steps(recipe, len(data.train))
         self.steps = self.points[-1]
-        warmup = math.ceil(recipe.warmup_ratio * self.steps)
+        warmup = warmup_steps(recipe, self.steps)
         self.schedule = get_linear_schedule_with_warmup(self.optimizer, warmup, self.steps)
         self.continuing: Continuing | None = None  # where it has a checkpoint
         self.progress = Progress(
@@ -477,6 +477,15 @@ def evaluation_steps(recipe: Recipe, train_size: int) -> tuple[int, ...]:
             within_epoch = math.ceil(per_epoch * part / parts)
             points.append(epoch * per_epoch + within_epoch)
     return tuple(points)
+
+
+def warmup_steps(recipe: Recipe, steps: int) -> int:
+    """Return how many of a trial's optimiser steps are warm-up: never the last.
+
+    The first has rate 0: without this a trial of one step would train nothing.
+    """
+    asked = math.ceil(recipe.warmup_ratio * steps)
+    return min(asked, steps - 1)
 
 
 def few_steps(recipe: Recipe, steps: int) -> str | None:

@@ -25,7 +25,13 @@ from elsa_tune.specs.trial import EvaluationResult, Precision, Recipe, TrialSpec
 from elsa_tune.training import loop, machine
 from elsa_tune.training.adapt.methods import apply
 from elsa_tune.training.forward import runner
-from elsa_tune.training.loop import clip_in_step, evaluation_steps, few_steps, train
+from elsa_tune.training.loop import (
+    clip_in_step,
+    evaluation_steps,
+    few_steps,
+    train,
+    warmup_steps,
+)
 from elsa_tune.training.machine import (
     is_out_of_memory,
     reproducible,
@@ -102,6 +108,22 @@ def test_labels_without_a_spread_keep_their_unit(model: ModelSpec) -> None:
     trial = make_trial(model, 4, task=REGRESSION, epochs=1, standardize_targets=True)
     *_, last = train(trial, data)
     assert last.predictions is not None and 0 < np.std(last.predictions) < 10
+
+
+def test_a_trial_of_one_step_trains(model: ModelSpec) -> None:
+    untrained = run(make_trial(model, epochs=1, learning_rate=1e-12), train=16)
+    trained = run(make_trial(model, epochs=1, learning_rate=1e-2), train=16)
+    assert trained[-1].steps == 1
+    assert trained[-1].train_loss == untrained[-1].train_loss
+    assert abs(trained[-1].eval_loss - untrained[-1].eval_loss) > 1e-2
+
+
+@pytest.mark.parametrize(
+    "ratio, steps, expected",
+    [(0.1, 1, 0), (0.1, 2, 1), (0.1, 10, 1), (0.1, 11, 2), (0.0, 10, 0), (1.0, 10, 9)],
+)
+def test_the_last_step_is_never_warm_up(ratio: float, steps: int, expected: int) -> None:
+    assert warmup_steps(Recipe(warmup_ratio=ratio), steps) == expected
 
 
 def test_classes_are_learnt_as_before_whatever_is_said_of_targets(model: ModelSpec) -> None:
