@@ -28,6 +28,7 @@ from elsa_tune.training.forward.packed import Attention, Layout, pack
 from elsa_tune.training.forward.packed_model import PackedModel
 from elsa_tune.training.forward.padded_model import PaddedModel
 from elsa_tune.training.loop import train
+from elsa_tune.training.model.encoder import load_classifier, load_tokenizer
 from tests.unit.tiny_models import ARCHITECTURES, make_tiny
 from tests.unit.tiny_trials import calm, data_for, make_data, make_trial, tiny_bert
 
@@ -61,6 +62,55 @@ def agree(fast: list[EvaluationResult], plain: list[EvaluationResult]) -> None:
         assert a.train_loss == pytest.approx(b.train_loss, rel=1e-5)
         assert a.eval_loss == pytest.approx(b.eval_loss, rel=1e-5)
     assert fast[-1].predictions == plain[-1].predictions
+
+
+@pytest.mark.parametrize(
+    ("architecture", "frozen"),
+    [
+        *(("roberta", 0), ("mpnet", 2), ("bert", 2)),
+        *thorough(("mpnet", 0), ("roberta", 2), ("camembert", 2), ("xlm-roberta", 2)),
+    ],
+)
+def test_padding_that_a_text_names_is_run_alike(
+    architecture: str, frozen: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """RoBERTa gives it no position of its own, wherever it stands."""
+    model = calm(architecture, tmp_path / "model", LAYERS)
+    data = data_for(architecture, train=160)
+    for rows in data.splits().values():
+        named = np.arange(len(rows.input_ids)) % 7 == 3
+        named[rows.offsets[:-1]] = False  # the first token is the tokenizer's own
+        rows.input_ids[named] = data.pad_token_id
+    trial = make_trial(model, frozen, learning_rate=1e-4)
+    fast = list(train(trial, data, device="cpu"))
+    assert fast[-1].batches == "packed"
+    agree(fast, plainly(trial, data, monkeypatch))
+
+
+@pytest.mark.parametrize("architecture", ["roberta", "mpnet"])
+def test_padding_in_a_text_is_attended_as_the_tokenizer_says(
+    architecture: str, tmp_path: Path
+) -> None:
+    spec = calm(architecture, tmp_path / "model", LAYERS)
+    texts = ["good <pad> film", "<pad> a great story <pad> <pad> best", "a dull film"]
+    tokenizer = load_tokenizer(spec)
+    tokenised = tokenizer(texts)
+    lengths = [len(ids) for ids in tokenised["input_ids"]]
+    rows = TokenRows(
+        input_ids=np.concatenate(tokenised["input_ids"]).astype(np.int32),
+        offsets=np.cumsum([0, *lengths]),
+        token_type_ids=None,
+        labels=np.zeros(len(texts), dtype=np.int64),
+    )
+    assert (rows.input_ids == tokenizer.pad_token_id).sum() == 4
+    inputs = tokenizer(texts, padding=True, return_tensors="pt")
+    assert inputs["attention_mask"].sum(1).tolist() == lengths
+    with torch.no_grad():
+        expected = load_classifier(spec, 2, seed=1).eval()(**inputs).logits
+        packed = PackedModel(load_classifier(spec, 2, seed=1), 0).eval()
+        batch = packed.batch(rows, np.arange(len(texts)))
+        logits = packed(batch)
+    assert torch.allclose(logits, expected[batch.rows], atol=1e-6)
 
 
 # A quick test of each architecture; of bert, one at every depth. The others are thorough.

@@ -72,7 +72,7 @@ class PackedBatch:
     rows: Tensor  # int64 [B]: their numbers in their split
     ids: Tensor  # int64 [P]
     types: Tensor | None  # int64 [P]; None where the model takes none
-    positions: Tensor  # int64 [P]: of each token in its row, from 0
+    positions: Tensor  # int64 [P]: of each token in its row, from 0; -1 for one that counts none
     places: Tensor  # int64 [P]: of each token in the split's flat arrays
     starts: Tensor  # int64 [B]: where each row's first token lies among the P
     row: Tensor  # int64 [P]: the row of each token in this batch
@@ -103,8 +103,13 @@ def pack(
     indices: Indices,
     layout: Layout,
     numbers: IndexArray | None = None,
+    uncounted: int | None = None,
 ) -> PackedBatch:
-    """Pack the chosen rows of a split. numbers: what stands for each token id in their place."""
+    """Pack the chosen rows of a split.
+
+    numbers: what stands for each token id in its place. uncounted: the id, if any, of tokens that
+    positions leave out.
+    """
     chosen = np.asarray(indices, dtype=np.int64)
     first_places = rows.offsets[chosen]
     lengths = rows.offsets[chosen + 1] - first_places
@@ -113,7 +118,7 @@ def pack(
     lengths = lengths[order]
     ends = np.concatenate([[0], np.cumsum(lengths)])
     bounds = _bounds(lengths, layout.attention)
-    arrays = _token_arrays(rows, chosen, ends, numbers)
+    arrays = _token_arrays(rows, chosen, ends, numbers, uncounted)
     for first, last, width in bounds:
         if lengths[first] < width:
             bucket_arrays = _padding(lengths[first:last], width)
@@ -142,6 +147,7 @@ def _token_arrays(
     chosen: IndexArray,
     ends: IndexArray,
     numbers: IndexArray | None,
+    uncounted: int | None,
 ) -> dict[str, NDArray[Any]]:
     """Return the arrays of a `PackedBatch` by name, of the chosen rows in their order.
 
@@ -151,13 +157,16 @@ def _token_arrays(
     lengths = np.diff(ends)
     row = np.repeat(np.arange(len(chosen)), lengths)
     tokens = np.arange(ends[-1])
-    positions = tokens - starts[row]
+    columns = tokens - starts[row]
     first_places = rows.offsets[chosen]
-    places = first_places[row] + positions
+    places = first_places[row] + columns
     ids = rows.input_ids[places].astype(np.int64)
+    positions = columns
+    if uncounted is not None and uncounted in ids:
+        positions = _positions(ids != uncounted, row, starts)
     if numbers is not None:
         ids = numbers[ids]
-    is_inner = positions > 0
+    is_inner = columns > 0
     cls_ends = np.arange(len(chosen) + 1)
     arrays: dict[str, NDArray[Any]] = {
         "rows": chosen,
@@ -174,6 +183,16 @@ def _token_arrays(
         types = rows.token_type_ids[places]
         arrays["types"] = types.astype(np.int64)
     return arrays
+
+
+def _positions(is_counted: NDArray[np.bool_], row: IndexArray, starts: IndexArray) -> IndexArray:
+    """Return each token's position [P] in its row, where some count none and have -1.
+
+    row: of each token. starts: where each row begins.
+    """
+    counted_before: IndexArray = np.cumsum(is_counted) - is_counted
+    within_row: IndexArray = counted_before - counted_before[starts][row]
+    return np.where(is_counted, within_row, -1)
 
 
 def _bounds(lengths: IndexArray, attention: Attention) -> list[tuple[int, int, int]]:

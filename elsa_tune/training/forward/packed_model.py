@@ -174,10 +174,12 @@ class PackedModel(nn.Module):
         self.layout = layout or Layout.plain(model.device)
         self._begin = begin
         self._reads_mean = pooling is Pooling.MEAN
-        # A table with a padding row (RoBERTa's) begins counting behind it.
+        # A table with a padding row (RoBERTa's) begins counting behind it. The token of that number
+        # has that row wherever it stands, also where a text names it, and counts none.
+        self._padding: int | None = table.padding_idx
         self._first_position = 0
-        if table.padding_idx is not None:
-            self._first_position = table.padding_idx + 1
+        if self._padding is not None:
+            self._first_position = self._padding + 1
         # What the embeddings take, by name.
         signature = inspect.signature(type(embeddings).forward)
         self._takes = frozenset(signature.parameters)
@@ -207,7 +209,7 @@ class PackedModel(nn.Module):
 
     def batch(self, rows: TokenRows, indices: Indices) -> PackedBatch:
         """Return these rows of a split as this model attends them."""
-        return pack(rows, indices, self.layout, self.word_numbers)
+        return pack(rows, indices, self.layout, self.word_numbers, self._padding)
 
     def embed(self, batch: PackedBatch) -> Tensor:
         """Return hidden states [P, H] in front of layer 0."""

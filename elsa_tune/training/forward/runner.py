@@ -32,7 +32,7 @@ from elsa_tune.training.model.parts import layer_list
 # fastest steps, at N = 0 and N = 4 alike. Measured: bench/results/length_groups.json.
 BUCKET_COST = 64
 # Changes whenever the same inputs would give other rows.
-_FORMAT = 2
+_FORMAT = 3
 # Tokens of one pass over the layers while a cache is filled: enough for full speed, little memory.
 _CHUNK_TOKENS = 4096
 # Of a GPU's memory that a trial may take, what the kept hidden states of its depth may: the rest is
