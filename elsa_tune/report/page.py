@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from elsa_tune.analysis.answer import DEFAULT_TARGET, Answer, Doubt, FirstLines
+from elsa_tune.analysis.answer import DEFAULT_TARGET, Answer, FirstLines
 from elsa_tune.analysis.comparing.ways import WayComparison
 from elsa_tune.analysis.curve import FreezeCurve
-from elsa_tune.analysis.warning import DETAILS, AnswerWarning
+from elsa_tune.analysis.warning import DETAILS, AnswerWarning, WarningCode
 from elsa_tune.analysis.wording.answer import probe_sentence, saves_sentence
 from elsa_tune.analysis.wording.certainty import export_command
 from elsa_tune.report.charts import Chart
@@ -28,6 +28,7 @@ from elsa_tune.report.tables import (
     with_articles,
 )
 from elsa_tune.specs.cost import Cost
+from elsa_tune.specs.policy import Policy
 from elsa_tune.specs.result_row import Origin, ResultRow
 from elsa_tune.specs.trial import PROBE_FEATURES
 from elsa_tune.visible import visible
@@ -182,15 +183,26 @@ def _lacking(
 ) -> list[str]:
     """Return what these answers rest on that the table of their trials does not hold."""
     units = {comparison.unit for comparison in comparisons}
-    doubts = {doubt for answer in answers for doubt in answer.recommendation.doubts}
+    warnings = [warning for answer in answers for warning in answer.warnings]
+    warnings += [warning for comparison in comparisons for warning in comparison.warnings]
+    has_predictions = any(row.predictions for row in rows)
     is_lacking = {
-        "predictions": any(row.predictions for row in rows),
+        "predictions": has_predictions,
+        # Where there are predictions, they decide.
+        "an earlier version's rule": (
+            not has_predictions and any(_certifies_by_seeds_alone(row) for row in rows)
+        ),
         "the linear probe": any(answer.probe for answer in answers),
         "latencies": bool(units & {Cost.LATENCY, Cost.BUNDLE}),
         "the given learning rates": any(answer.within_given for answer in answers),
-        "the trials that are left": Doubt.INCOMPLETE in doubts,
+        "the trials that are left": any(one.code is WarningCode.INCOMPLETE for one in warnings),
     }
     return [what for what, lacks in is_lacking.items() if lacks]
+
+
+def _certifies_by_seeds_alone(row: ResultRow) -> bool:
+    """Whether a row's search is answered by a rule that no table is answered by."""
+    return row.policy is not None and row.policy.by_seeds_alone != Policy().by_seeds_alone
 
 
 def _again(target: float, answers: Sequence[Answer], comparisons: Sequence[WayComparison]) -> str:

@@ -15,6 +15,7 @@ from markupsafe import escape
 
 from elsa_tune.analysis.answers import answer_curves, freeze_curves
 from elsa_tune.analysis.curve import Saves
+from elsa_tune.analysis.warning import AnswerWarning, WarningCode
 from elsa_tune.report.charts import SERIES, all_charts
 from elsa_tune.report.page import facts, in_full, page_html, summary
 from elsa_tune.report.tables import cost_table, curve_table, overview
@@ -24,7 +25,7 @@ from elsa_tune.specs.policy import UNRECORDED
 from elsa_tune.specs.result_row import Origin, ResultRow
 from elsa_tune.specs.trial import Phase
 from tests.unit.report_examples import NASTY, answers_of, named, page_of, searched
-from tests.unit.result_rows import falling_curve, row, seeds
+from tests.unit.result_rows import as_table_has, falling_curve, row, seeds
 from tests.unit.test_probe_answer import probe
 from tests.unit.ways import compared, four_ways
 
@@ -181,6 +182,35 @@ def test_the_command_for_the_same_answers_excludes_the_same_tasks() -> None:
     again = page_html(answers, rows, []).split('id="again"')[1]
     command = "elsa-tune report --from trials.csv --target 0.9 --exclude-task 'my task' --out again"
     assert escape(command) in again
+
+
+SAME_ANSWERS = "# the same answers from the table beside this page"
+
+
+def test_the_page_of_an_unfinished_search_names_the_trials_that_are_left() -> None:
+    rows = as_table_has(four_ways())
+    left = AnswerWarning(WarningCode.INCOMPLETE, "search 'first' is not complete")
+    comparison = compared(rows)
+    assert SAME_ANSWERS in page_html([], rows, [], comparisons=[comparison])
+    unfinished = replace(comparison, warnings=(*comparison.warnings, left))
+    page = page_html([], rows, [], comparisons=[unfinished])
+    assert SAME_ANSWERS not in page and "# the trials that are left" in page
+    # Of nothing measured yet the advice is to wait, and no doubt of it is said.
+    [curve] = freeze_curves(as_table_has(seeds(3, [0.8, 0.81])))
+    [waiting] = answer_curves([replace(curve, warnings=(left,))])
+    assert waiting.recommendation.doubts == ()
+    assert "# the trials that are left" in page_html([waiting], rows, [])
+
+
+def test_the_page_of_a_search_by_an_earlier_rule_names_that() -> None:
+    earlier_rule = "an earlier version's rule"
+    rows = falling_curve(metric="f1")
+    page = page_of(rows)
+    assert f"# {escape(earlier_rule)}" in page and SAME_ANSWERS not in page
+    assert SAME_ANSWERS in page_of(as_table_has(rows))
+    kept = [replace(one, predictions="kept") for one in rows]
+    page = page_of(kept)
+    assert "# predictions" in page and escape(earlier_rule) not in page
 
 
 def test_the_summary_of_several_counts_them() -> None:
