@@ -352,17 +352,28 @@ def _overview(
     return overview(rows, ways)
 
 
+def joint_by_name(answers: Sequence[Answer]) -> dict[str, Answer]:
+    """Name joint answers: `minilm, all tasks together`, with a size as `by_name` does.
+
+    One whose tasks were trained on unlike numbers of examples has no size to name.
+    """
+    has_several_sizes = len({one.train_size for one in answers if one.decided_by is None}) > 1
+    joint = {}
+    for answer in answers:
+        if answer.decided_by is None:
+            continue
+        name = f"{answer.model}, all tasks together"
+        sizes_differ = any(one.code is WarningCode.TRAIN_SIZES_DIFFER for one in answer.warnings)
+        if has_several_sizes and not sizes_differ:
+            name += _size_text(answer)
+        joint[name] = answer
+    return joint
+
+
 def _joint(answers: Sequence[Answer]) -> list[tuple[str, FirstLines, str]]:
     """Return each joint answer's name, first lines and complete text."""
-    has_several_sizes = len({answer.train_size for answer in answers}) > 1
-    joint = []
-    for answer in answers:
-        if answer.decided_by is not None:
-            name = f"{answer.model}, all tasks together"
-            if has_several_sizes:
-                name += _size_text(answer)
-            joint.append((name, answer.first_lines, in_full(answer)))
-    return joint
+    named = joint_by_name(answers)
+    return [(name, answer.first_lines, in_full(answer)) for name, answer in named.items()]
 
 
 def _distinct(texts: Iterable[str]) -> list[str]:

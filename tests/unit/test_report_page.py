@@ -17,7 +17,7 @@ from elsa_tune.analysis.answers import answer_curves, freeze_curves
 from elsa_tune.analysis.curve import Saves
 from elsa_tune.analysis.warning import AnswerWarning, WarningCode
 from elsa_tune.report.charts import SERIES, all_charts
-from elsa_tune.report.page import facts, in_full, page_html, summary
+from elsa_tune.report.page import facts, in_full, joint_by_name, page_html, summary
 from elsa_tune.report.tables import cost_table, curve_table, overview
 from elsa_tune.specs.adapt.freeze import FreezeDepth
 from elsa_tune.specs.comparison import Comparison
@@ -232,6 +232,16 @@ def test_joint_answers_of_several_training_sizes_name_theirs() -> None:
     page = page_of(rows)
     assert "minilm, all tasks together (50 examples)" in page
     assert "minilm, all tasks together (100 examples)" in page
+
+
+def test_a_joint_answer_of_unlike_training_sizes_names_none() -> None:
+    of_two = falling_curve(train_size=50) + falling_curve(task="cola", train_size=100)
+    assert list(joint_by_name(answers_of(of_two))) == ["minilm, all tasks together"]
+    others = [replace(one, model="bert") for one in falling_curve() + falling_curve(task="cola")]
+    assert list(joint_by_name(answers_of([*of_two, *others]))) == [
+        "minilm, all tasks together",
+        "bert, all tasks together (all examples)",
+    ]
 
 
 def test_each_of_several_answers_is_a_section_that_the_overview_leads_to() -> None:
