@@ -346,10 +346,13 @@ def _overview(
     key_of_answer = {id(answer): keys[name] for name, answer in named.items()}
     rows = [(answer, key_of_answer.get(id(answer), "")) for answer in answers]
     ways = []
+    beside = {}
     for name, comparison in comparisons.items():
-        if name not in named:
+        if name in named:
+            beside[keys[name]] = comparison
+        else:
             ways.append((comparison, keys[name]))
-    return overview(rows, ways)
+    return overview(rows, ways, beside)
 
 
 def joint_by_name(answers: Sequence[Answer]) -> dict[str, Answer]:
@@ -406,7 +409,7 @@ def summary(answers: Sequence[Answer], comparisons: Sequence[WayComparison] = ()
     named = by_name(answers)
     is_answered = {name: answer.is_answered for name, answer in named.items()}
     for name, comparison in comparisons_by_name(named, comparisons).items():
-        is_answered.setdefault(name, comparison.is_answered)
+        is_answered[name] = is_answered.get(name, False) or comparison.is_answered
     if len(is_answered) == 1:
         return ""
     unanswered = [name for name, has_answer in is_answered.items() if not has_answer]

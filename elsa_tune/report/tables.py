@@ -125,12 +125,16 @@ def _certified_cell(way: Way) -> str:
 
 
 def overview(
-    answers: Sequence[tuple[Answer, str]], comparisons: Sequence[tuple[WayComparison, str]] = ()
+    answers: Sequence[tuple[Answer, str]],
+    comparisons: Sequence[tuple[WayComparison, str]] = (),
+    beside: Mapping[str, WayComparison] | None = None,
 ) -> Table:
     """Return a row for each, which comes with the key of the section that its row leads to.
 
-    comparisons: of ways on tasks that have no freeze curve, and so no answer.
+    comparisons: of ways on tasks that have no freeze curve, and so no answer. beside: those that
+    stand with an answer, by the key of its section.
     """
+    beside = beside or {}
     curves: list[FreezeCurve] = [answer for answer, _ in answers]
     curves += [comparison.curve for comparison, _ in comparisons]
     guesses = kinds_of_guess(curves)
@@ -138,7 +142,7 @@ def overview(
     rows = []
     links = []
     for answer, key in answers:
-        rows.append(_overview_cells(answer, of_chance))
+        rows.append(_overview_cells(answer, of_chance, beside.get(key)))
         links.append(key)
     for comparison, key in comparisons:
         rows.append(_overview_cells_of_ways(comparison, of_chance))
@@ -158,17 +162,25 @@ def with_articles(guesses: Iterable[str]) -> str:
     return " or ".join(f"a {guess}" for guess in guesses)
 
 
-def _overview_cells(answer: Answer, of_chance: str) -> dict[str, str]:
-    """Return the cells of an answer. of_chance: the name of the column of chance."""
+def _overview_cells(
+    answer: Answer, of_chance: str, comparison: WayComparison | None
+) -> dict[str, str]:
+    """Return the cells of an answer. of_chance: the name of the column of chance.
+
+    comparison: of ways on the same task. Where depths have no answer, the remark says its way.
+    """
     task = answer.task
     if task == ALL_TASKS:
         task = "all together"
     plausible = []
     for candidate in answer.plausible_candidates or ():
         plausible.append(number_or_name(candidate, answer.layers))
-    remark = ""
+    remarks = []
     if answer.reason is not None:
-        remark = answer.reason.value.replace("_", " ")
+        remarks.append(answer.reason.value.replace("_", " "))
+    if comparison is not None and comparison.recommended is not None and not answer.is_answered:
+        way = comparison.recommended.candidate.name(answer.layers)
+        remarks.append(f"ways compared: {way}")
     return {
         **_overview_heading(answer, task),
         **_recommended_cells(answer),
@@ -176,7 +188,7 @@ def _overview_cells(answer: Answer, of_chance: str) -> dict[str, str]:
         "corrected for chance": _number(answer, answer.corrected_operating_point),
         "certified": _number(answer, answer.certified_depth),
         "plausible": ", ".join(plausible),
-        **_overview_end(answer, of_chance, remark),
+        **_overview_end(answer, of_chance, "; ".join(remarks)),
     }
 
 

@@ -14,6 +14,8 @@ from pathlib import Path
 from markupsafe import escape
 
 from elsa_tune.analysis.answers import answer_curves, freeze_curves
+from elsa_tune.analysis.comparing.comparison import compare_ways
+from elsa_tune.analysis.comparing.ways import way_curves
 from elsa_tune.analysis.curve import Saves
 from elsa_tune.analysis.warning import AnswerWarning, WarningCode
 from elsa_tune.report.charts import SERIES, all_charts
@@ -27,7 +29,7 @@ from elsa_tune.specs.trial import Phase
 from tests.unit.report_examples import NASTY, answers_of, named, page_of, searched
 from tests.unit.result_rows import as_table_has, falling_curve, row, seeds
 from tests.unit.test_probe_answer import probe
-from tests.unit.ways import compared, four_ways
+from tests.unit.ways import ADAPTER, FULL, compared, four_ways, way_rows
 
 CSS = Path(__file__).parents[2] / "elsa_tune" / "report" / "assets" / "page.css"
 
@@ -223,6 +225,24 @@ def test_the_summary_of_several_counts_them() -> None:
     none = summary(answers_of(seeds(3, [0.8, 0.8]) + seeds(3, [0.8, 0.8], task="cola")))
     assert none.startswith("0 of 2 questions")
     assert summary(answers_of(falling_curve())) == ""
+
+
+def test_a_question_that_ways_answer_is_answered() -> None:
+    # The full model and adapters alone: of depths there is no answer.
+    rows = [*way_rows(FULL, 0.9), *way_rows(ADAPTER, 0.9)]
+    other = falling_curve(task="cola")
+    answers = answers_of([*rows, *other])
+    comparison = compared(rows)
+    assert summary(answers) == (
+        "1 of 2 questions have an answer; there is none for minilm on rte, and the reason stands "
+        "with each."
+    )
+    assert summary(answers, [comparison]) == "2 of 2 questions have an answer."
+    page = page_html(answers, [*rows, *other], [], comparisons=[comparison])
+    assert ">no frozen depth; ways compared: adapters of size 8</td>" in page
+    # Nor does a comparison that says nothing take an answer away.
+    [full_alone] = way_curves(way_rows(FULL, 0.9, task="cola"))
+    assert summary(answers, [compare_ways(full_alone)]).startswith("1 of 2 questions")
 
 
 def test_joint_answers_of_several_training_sizes_name_theirs() -> None:
