@@ -44,10 +44,13 @@ class Answers(tuple[Answer, ...]):
         return frame_of(answers_csv(self))
 
     def _repr_html_(self) -> str:
-        """Return the first lines, the table and the freeze curve of each."""
+        """Return the first lines, the table and the freeze curve of each.
+
+        A joint answer has first lines alone.
+        """
         from elsa_tune.report.charts import freeze_curve
         from elsa_tune.report.figures import draw
-        from elsa_tune.report.page import by_name
+        from elsa_tune.report.page import by_name, joint_by_name
         from elsa_tune.report.tables import curve_table
 
         parts = []
@@ -58,6 +61,9 @@ class Answers(tuple[Answer, ...]):
             parts.append(f"<p>{html.escape(name)}</p>")
             parts.append(_first_lines_html(answer.first_lines))
             parts.append(rows.to_html(index=False))
+        for name, answer in joint_by_name(self).items():
+            parts.append(f"<p>{html.escape(name)}</p>")
+            parts.append(_first_lines_html(answer.first_lines))
         chart = freeze_curve(answers)
         if chart.panels:  # none where nothing has been measured yet
             svg = draw(chart)["svg"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import html
 import inspect
 import subprocess
 import sys
@@ -399,6 +400,15 @@ def test_a_notebook_shows_first_lines_table_and_curve() -> None:
     assert one._repr_markdown_().startswith(f"**{one.first_lines.headline}**\n\n- **How sure** ")
     assert "<table" in elsa_tune.curve(results())._repr_html_()
     assert list(found.to_dataframe()["operating_point_fine_tuned_layers"]) == [2]
+
+
+def test_a_notebook_shows_the_joint_answer() -> None:
+    both = pd.concat([results(), results().assign(task="cola")])
+    found = elsa_tune.answer(both)
+    *_, joint = found
+    shown = found._repr_html_()
+    assert joint.task == "*" and f"<b>{html.escape(joint.first_lines.headline)}</b>" in shown
+    assert shown.count(", all tasks together</p>") == 1
 
 
 def test_a_notebook_shows_an_answer_of_which_nothing_is_measured(tmp_path: Path) -> None:
