@@ -81,11 +81,11 @@ class Comparisons(tuple[WayComparison, ...]):
     def _repr_html_(self) -> str:
         """Return the first lines and the table of each."""
         from elsa_tune.analysis.wording.comparison_tables import way_cells
+        from elsa_tune.report.page import comparisons_by_name
 
         parts = []
-        for comparison in self:
+        for name, comparison in comparisons_by_name({}, self).items():
             cells = [way_cells(comparison, way) for way in comparison.ways]
-            name = f"{comparison.curve.model} on {comparison.curve.task}"
             parts.append(f"<p>{html.escape(name)}</p>")
             parts.append(_first_lines_html(comparison.first_lines))
             parts.append(pd.DataFrame(cells).to_html(index=False))

@@ -347,6 +347,14 @@ def test_compare_takes_a_table_of_a_program(save: Save) -> None:
     assert str(comparison).startswith("Fine-tune the last 2 of 6 layers")
 
 
+def test_a_notebook_names_the_training_size_of_each_comparison(save: Save) -> None:
+    rows = accurate(four_ways())
+    sizes = [replace(one, train_size=size) for size in (500, 2000) for one in rows]
+    shown = elsa_tune.compare(save(sizes))._repr_html_()
+    assert "<p>minilm on rte (500 examples)</p>" in shown
+    assert "<p>minilm on rte (2,000 examples)</p>" in shown
+
+
 def test_compare_takes_latencies_by_label(save: Save) -> None:
     path = save(accurate(four_ways()))
     [comparison] = elsa_tune.compare(path, cost="latency", latencies={"adapter-8": 1.0, "0": 2.0})
