@@ -9,7 +9,7 @@ import re
 import textwrap
 import warnings
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -43,6 +43,7 @@ LEFT = 52.0  # around it
 RIGHT = 8.0
 BOTTOM = 38.0
 TOP = 28.0
+TITLE_LINE = 13.0  # of a panel's title, each line after the first
 LEGEND_HEIGHT = 19.0
 LONGEST_NAME = 40  # longer ones are shortened in the middle, unless that makes them alike
 NAME_WIDTH = 6.0  # of a character, and of what stands before a name
@@ -140,8 +141,10 @@ def _figure(chart: Chart) -> Figure:
     if count == 1:
         axes_width, axes_height = ALONE
     rows = math.ceil(count / columns)
+    titles = _titles(chart)
+    top = TOP + TITLE_LINE * max(title.count("\n") for title in titles)
     panel_width = LEFT + axes_width + RIGHT
-    panel_height = TOP + axes_height + BOTTOM
+    panel_height = top + axes_height + BOTTOM
     width = columns * panel_width
     panels_height = rows * panel_height
     legend = _legend(chart, width)
@@ -156,13 +159,13 @@ def _figure(chart: Chart) -> Figure:
         left=LEFT / width,
         right=1 - RIGHT / width,
         bottom=BOTTOM / height,
-        top=(panels_height - TOP) / height,
+        top=(panels_height - top) / height,
         wspace=(LEFT + RIGHT) / axes_width,
-        hspace=(BOTTOM + TOP) / axes_height,
+        hspace=(BOTTOM + top) / axes_height,
     )
     for number, axes in enumerate(all_axes):
         if number < count:
-            _draw(axes, chart.panels[number])
+            _draw(axes, chart.panels[number], titles[number])
         else:
             axes.remove()
     handles = []
@@ -180,23 +183,36 @@ def _figure(chart: Chart) -> Figure:
 
 
 def _legend(chart: Chart, width: float) -> dict[str, Style]:
-    """Return how each series of a chart is drawn, by its name.
-
-    A long name is shortened, unless others would then look alike: those are in full, in lines.
-    """
+    """Return how each series of a chart is drawn, by its name as the legend has it."""
     styles: dict[str, Style] = {}
     for panel in chart.panels:
         for series in panel.series:
             styles[visible(series.name)] = series.style
-    short_names = Counter(shortened(name, LONGEST_NAME) for name in styles)
     most = int((width - HANDLE_WIDTH) / NAME_WIDTH)
-    legend: dict[str, Style] = {}
-    for name, how in styles.items():
-        shown = shortened(name, LONGEST_NAME)
-        if short_names[shown] > 1:
-            shown = textwrap.fill(name, most)
-        legend[shown] = how
-    return legend
+    shown = _told_apart(styles, most)
+    return {shown[name]: how for name, how in styles.items()}
+
+
+def _titles(chart: Chart) -> list[str]:
+    """Return the title of each panel as the figure has it."""
+    # An SVG with a control character cannot be opened.
+    names = [visible(panel.title) for panel in chart.panels]
+    shown = _told_apart(names, LONGEST_NAME)
+    return [shown[name] for name in names]
+
+
+def _told_apart(names: Iterable[str], most: int) -> dict[str, str]:
+    """Return how each name is shown.
+
+    A long one is shortened, unless others would then look alike: those are in full, in lines of
+    at most so many characters.
+    """
+    shown = {name: shortened(name, LONGEST_NAME) for name in names}
+    alike = Counter(shown.values())
+    for name, short in shown.items():
+        if alike[short] > 1:
+            shown[name] = textwrap.fill(name, most)
+    return shown
 
 
 def _names_in_a_row(names: Collection[str], width: float) -> int:
@@ -208,16 +224,10 @@ def _names_in_a_row(names: Collection[str], width: float) -> int:
     return max(1, in_a_row)
 
 
-def _name(text: str) -> str:
-    """Return a name as a figure has it: an SVG with a control character cannot be opened."""
-    name = visible(text)
-    return shortened(name, LONGEST_NAME)
-
-
-def _draw(axes: Axes, panel: Panel) -> None:
-    """Draw a panel in a pair of axes."""
+def _draw(axes: Axes, panel: Panel, title: str) -> None:
+    """Draw a panel in a pair of axes, under its title."""
     # A given y spares a search for the best one.
-    axes.set_title(_name(panel.title), loc="left", y=1.0)
+    axes.set_title(title, loc="left", y=1.0)
     axes.set_xlabel(panel.x_title)
     axes.set_ylabel(visible(panel.y_title))
     ys: list[float] = []

@@ -206,6 +206,31 @@ def test_long_names_keep_their_ends() -> None:
     assert shortened("minilm on rte", figures.LONGEST_NAME) == "minilm on rte"
 
 
+def test_panels_whose_titles_are_shortened_alike_have_them_in_full() -> None:
+    long = "my-organisation/bert-base-uncased-epoch{}"
+    rows: list[ResultRow] = []
+    for number in (1, 2, 3):
+        rows += falling_curve(model=long.format(number), task="sentiment_of_reviews_en")
+    other = f"{long.format(4)} on rte"
+    rows += falling_curve(model=long.format(4))
+    chart = charts.freeze_curve(named(rows))
+    names = [panel.title for panel in chart.panels]
+    assert len({shortened(name, figures.LONGEST_NAME) for name in names}) == 2
+    with figures._drawing("test"):
+        figure = figures._figure(chart)
+        [legend] = figure.legends
+        titles = [axes._left_title for axes in figure.axes]
+        boxes = [title.get_window_extent() for title in titles]
+        shown = [title.get_text().replace("\n", " ") for title in titles]
+        lowest_entry = legend.get_window_extent().y0
+        tops = [axes.get_tightbbox().y1 for axes in figure.axes]
+    assert shown == [*names[:3], shortened(other, figures.LONGEST_NAME)]
+    # None is cut, nor stands on what is above it.
+    assert all(box.x1 <= figure.bbox.width for box in boxes)
+    assert boxes[0].y1 <= lowest_entry
+    assert tops[2] <= figure.axes[0].get_tightbbox().y0
+
+
 def test_a_sign_without_a_font_is_text_on_the_page_and_warns_of_nothing() -> None:
     # From a private plane of Unicode: no font has it. Warnings are errors here.
     chart = charts.freeze_curve(named(falling_curve(task="\U000f1234")))
