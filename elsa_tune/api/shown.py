@@ -10,6 +10,8 @@ from elsa_tune.analysis.answer_json import answers_csv, curves_csv
 from elsa_tune.analysis.comparing.comparison_json import comparisons_csv
 from elsa_tune.analysis.comparing.ways import WayComparison
 from elsa_tune.analysis.curve import FreezeCurve
+from elsa_tune.results.results_csv import bare_cell
+from elsa_tune.tasks.table_file import csv_line, csv_reader
 
 # Columns with names, also behind a prefix: a search may be called `001`, and a task `NA`.
 _NAMES = (
@@ -20,9 +22,16 @@ _NAMES = (
 
 def frame_of(table: str) -> pd.DataFrame:
     """Return a table of CSV as a DataFrame, in which names stay the texts that they are."""
-    header = pd.read_csv(io.StringIO(table), nrows=0).columns
+    header, *lines = csv_reader(io.StringIO(table, newline=""))
+    bare = [csv_line(header)]
+    for line in lines:
+        # No spreadsheet reads a DataFrame, so that no formula needs its apostrophe.
+        cells = [bare_cell(cell) for cell in line]
+        bare.append(csv_line(cells))
     texts = {column: str for column in header if column.endswith(_NAMES)}
-    return pd.read_csv(io.StringIO(table), dtype=texts, keep_default_na=False, na_values=[""])
+    return pd.read_csv(
+        io.StringIO("".join(bare)), dtype=texts, keep_default_na=False, na_values=[""]
+    )
 
 
 class Curves(tuple[FreezeCurve, ...]):

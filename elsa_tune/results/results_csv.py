@@ -400,10 +400,7 @@ def _lines(path: Path) -> Iterator[Row]:
     for number, cells in csv_rows(path):
         plain: list[str] = []
         for cell in cells:
-            text = cell.strip()
-            if _ESCAPE.match(text):
-                text = text[1:]
-            plain.append(text)
+            plain.append(bare_cell(cell.strip()))
         if not any(plain):
             continue
         fields = len(plain)
@@ -425,6 +422,13 @@ def plain_cell(value: object) -> object:
     except ValueError:
         return f"'{value}"
     return value  # -0.5
+
+
+def bare_cell(text: str) -> str:
+    """Return what `plain_cell` made this text of."""
+    if _ESCAPE.match(text):
+        return text[1:]
+    return text
 
 
 def csv_text(header: Sequence[str], lines: Iterable[Iterable[object]]) -> str:

@@ -422,9 +422,23 @@ def test_a_notebook_shows_an_answer_of_which_nothing_is_measured(tmp_path: Path)
     assert "No answer" in shown and "<svg" not in shown
 
 
-def test_names_in_tables_stay_the_texts_that_they_are(tmp_path: Path) -> None:
-    names = {"search": "001", "task": "NA", "model": "1e5"}
-    records: list[Record] = [search_started("001", task="NA")]
+def test_names_that_look_like_formulas_stay_as_they_are() -> None:
+    names = ["=cmd", "'=cmd", "-x", "'quoted'", "two\nlines"]
+    table = pd.concat(results().assign(model=name, task=f"@{name}") for name in names)
+    answers = elsa_tune.answer(table)
+    frame = answers.to_dataframe()
+    assert list(frame["model"]) == [one.model for one in answers] == names
+    assert list(frame["task"]) == [one.task for one in answers]
+    curves = elsa_tune.curve(table).to_dataframe()
+    assert list(curves["model"].unique()) == names
+
+
+@pytest.mark.parametrize(("task", "model"), [("NA", "1e5"), ("=cmd", "'-x"), ("+1", "@one")])
+def test_names_in_tables_stay_the_texts_that_they_are(
+    tmp_path: Path, task: str, model: str
+) -> None:
+    names = {"search": "001", "task": task, "model": model}
+    records: list[Record] = [search_started("001", task=task)]
     for frozen, quality in ((0, 0.9), (0, 0.89), (3, 0.88), (3, 0.87)):
         key = f"measure-N{frozen}-s{len(records)}"
         records.append(trial_started(key, **names))
