@@ -144,11 +144,18 @@ class Layout:
 def read_mapping(texts: Sequence[str]) -> dict[str, str]:
     """Return what the user said of our columns: the table's name, or `=` and a value for all rows.
 
-    texts: `OURS=THEIRS` or `OURS==VALUE`. Raises UsageError for any other text or a column named
-    twice, UnknownNameError for a column that is not ours.
+    texts: `OURS=THEIRS` or `OURS==VALUE`. Raises UsageError for any other text, one with half of a
+    character or a column named twice, UnknownNameError for a column that is not ours.
     """
     mapping: dict[str, str] = {}
     for text in texts:
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise UsageError(
+                f"`map` is '{text}', with half of a character ({text[error.start]!r}), which no "
+                "file can hold; take it out"
+            ) from None
         column, _, rest = text.partition("=")
         if not column or rest in ("", "="):
             raise UsageError(

@@ -278,6 +278,7 @@ def test_runs_that_finished_with_different_results_contradict(tmp_path: Path) ->
         ("=acc", UsageError, "it must be OURS=THEIRS"),
         ("quality=", UsageError, "it must be OURS=THEIRS"),
         ("quality==", UsageError, "it must be OURS=THEIRS"),
+        ("search==\udcffz", UsageError, "half of a character .*take it out"),
         ("qualty=acc", UnknownNameError, "unknown column 'qualty': did you mean 'quality'"),
     ],
 )
