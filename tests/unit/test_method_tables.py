@@ -306,7 +306,7 @@ def test_without_chance_no_guess_is_named(tmp_path: Path) -> None:
     question = Question(each_size=True)
     [curve] = source.ways(question, source.ask(question, print))
     headline = compare_ways(curve).first_lines.headline
-    assert "no way is certain to have learnt anything" in headline and "guessing" not in headline
+    assert "has quality -40.0, which is not above 0" in headline and "guessing" not in headline
 
 
 def test_depths_keep_their_curve_beside_methods(tmp_path: Path) -> None:
