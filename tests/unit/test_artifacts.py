@@ -16,6 +16,7 @@ from unittest.mock import Mock
 import fsspec
 import pytest
 from fsspec.implementations.ftp import FTPFileSystem
+from fsspec.implementations.local import LocalFileSystem
 from fsspec.registry import _registry
 
 from elsa_tune.errors import StorageError, UnknownNameError, UsageError
@@ -162,6 +163,84 @@ def test_a_check_and_a_deletion_leave_nothing_in_a_folder(tmp_path: Path) -> Non
     assert list(top.iterdir()) == [top / "t"]
     delete_copy(store.url, "t")
     assert list(top.iterdir()) == []
+
+
+class RealFolders(LocalFileSystem):
+    """A server's folders, on this disk: a write may break off, and a move may be refused."""
+
+    protocol = "realfolders"
+    breaks_off = False
+    refuses_by: type[Exception] | None = None  # a move where there is a file
+    refuses_silently = False
+
+    @classmethod
+    def _strip_protocol(cls, path: str) -> str:
+        return LocalFileSystem._strip_protocol(path.removeprefix("realfolders://host"))
+
+    def pipe_file(self, path: str, value: bytes, mode: str = "overwrite", **others: Any) -> None:
+        with open(path, "wb") as file:
+            if self.breaks_off:
+                file.write(value[: len(value) // 3])
+                raise ConnectionResetError("connection lost")
+            file.write(value)
+
+    def put_file(self, lpath: str, rpath: str, callback: Any = None, **others: Any) -> None:
+        self.pipe_file(rpath, Path(lpath).read_bytes())
+
+    def rm_file(self, path: str) -> None:
+        if self.breaks_off:
+            raise ConnectionResetError("connection lost")
+        super().rm_file(path)
+
+    def mv(self, path1: str, path2: str, recursive: bool = True, **others: Any) -> None:
+        if Path(path2).exists():
+            if self.refuses_by is not None:
+                raise self.refuses_by("is there already")
+            if self.refuses_silently:
+                return
+        super().mv(path1, path2)
+
+
+@pytest.fixture
+def real_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return a class of file system, below whose URL the folder is `kept`."""
+    monkeypatch.setitem(_registry, "realfolders", RealFolders)
+    for name in ("breaks_off", "refuses_by", "refuses_silently"):
+        monkeypatch.setattr(RealFolders, name, getattr(RealFolders, name))
+    return RealFolders
+
+
+@pytest.mark.parametrize("kind", ["bytes", "a file"])
+def test_a_write_that_breaks_off_leaves_what_was_there(
+    kind: str, real_folders: Any, tmp_path: Path
+) -> None:
+    store = artifacts_at(f"realfolders://host{tmp_path}/kept")
+    name = f"s/{part_name(0)}"
+    longer: bytes | Path = lines(1001)
+    if kind == "a file":
+        longer = tmp_path / "longer"
+        longer.write_bytes(lines(1001))
+    store.write(name, lines(1000))
+    real_folders.breaks_off = True
+    for _ in range(2):
+        with pytest.raises(ConnectionResetError):
+            store.write(name, longer)
+    assert read(store, name) == lines(1000)
+    assert store.sizes("s") == {name: len(lines(1000))}
+    real_folders.breaks_off = False
+    store.write(name, longer)
+    assert read(store, name) == lines(1001)
+    assert [file.name for file in (tmp_path / "kept" / name).parent.iterdir()] == [Path(name).name]
+
+
+@pytest.mark.parametrize("how", [None, FileExistsError, "silently"])
+def test_a_file_takes_the_place_of_another_on_every_server(
+    how: Any, real_folders: Any, tmp_path: Path
+) -> None:
+    real_folders.refuses_silently = how == "silently"
+    real_folders.refuses_by = None if how == "silently" else how
+    keeps_files(artifacts_at(f"realfolders://host{tmp_path}/kept"), tmp_path)
+    assert not list((tmp_path / "kept").rglob("*.part"))
 
 
 class Faulty:

@@ -6,6 +6,7 @@ Credentials are the business of the library behind it, which takes them from the
 import contextlib
 import shutil
 import tempfile
+import uuid
 from importlib import metadata
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, cast
@@ -65,7 +66,8 @@ class RemoteArtifacts:
 
     Raises UsageError where the scheme is unknown, its package is missing, or fsspec cannot open it.
     Most stores are not asked yet; some, as FTP's, are connected to. Where folders are real, those
-    below the URL come with their first file and go with their last, but on HDFS.
+    below the URL come with their first file and go with their last, but on HDFS. There a file is
+    written beside its place and moved, for a write that breaks off leaves half of it.
     """
 
     def __init__(self, url: str) -> None:
@@ -73,6 +75,8 @@ class RemoteArtifacts:
         self._scheme = scheme_of(url)
         self._files, top = _opened(url)
         self._top = top.rstrip("/")
+        # What is left of a write that broke off is written over, and by no other store's thread.
+        self._aside = f"{uuid.uuid4().hex[:8]}.part"
 
     def open_reader(self, name: str) -> BinaryIO:
         # A library's own reader may raise in its own words only when it is read.
@@ -88,13 +92,47 @@ class RemoteArtifacts:
 
     def write(self, name: str, content: bytes | Path) -> None:
         path = self._path(name)
-        if self._scheme not in _WITHOUT_FOLDERS:
-            above = str(PurePosixPath(path).parent)
-            self._files.makedirs(above, exist_ok=True)
+        if self._scheme in _WITHOUT_FOLDERS:
+            self._put(path, content)
+            return
+        folder = PurePosixPath(path).parent
+        self._files.makedirs(str(folder), exist_ok=True)
+        if not _can_move(self._files):
+            self._put(path, content)
+            return
+        aside = str(folder / f".{PurePosixPath(path).name}.{self._aside}")
+        try:
+            self._put(aside, content)
+        except BaseException:
+            with contextlib.suppress(Exception):  # where the connection is lost, it stays
+                self._files.rm_file(aside)
+            raise
+        self._move(aside, path)
+
+    def _put(self, path: str, content: bytes | Path) -> None:
         if isinstance(content, bytes):
             self._files.pipe_file(path, content)
         else:
             self._files.put_file(str(content), path)
+
+    def _move(self, aside: str, path: str) -> None:
+        """Move a file into the place of another.
+
+        Some servers refuse that where there is another, with an error (SMB) or without (WebHDFS).
+        """
+        with contextlib.suppress(Exception):  # what is wrong is raised by what follows
+            self._files.mv(aside, path)
+        if not self._has(aside):
+            return
+        if self._has(path):
+            self._files.rm_file(path)
+        self._files.mv(aside, path)
+
+    def _has(self, path: str) -> bool:
+        """Whether a file is in its folder. File systems name the error otherwise if it is not."""
+        wanted = PurePosixPath(path)
+        found = self._files.ls(str(wanted.parent), detail=False)
+        return any(PurePosixPath(one).name == wanted.name for one in found)
 
     def remove(self, name: str) -> None:
         try:
@@ -115,12 +153,19 @@ class RemoteArtifacts:
         sizes: dict[str, int] = {}
         for path, about in found.items():
             name = path.removeprefix(self._top).lstrip("/")
-            if name.startswith(f"{folder}/"):
+            if name.startswith(f"{folder}/") and not name.endswith(".part"):
                 sizes[name] = int(about["size"])
         return sizes
 
     def _path(self, name: str) -> str:
         return f"{self._top}/{name}"
+
+
+def _can_move(files: Any) -> bool:
+    """Whether a file system moves files; others copy them, which can break off as a write can."""
+    from fsspec import AbstractFileSystem
+
+    return type(files).mv is not AbstractFileSystem.mv
 
 
 def _opened(url: str) -> tuple[Any, str]:
