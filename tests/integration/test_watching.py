@@ -13,6 +13,7 @@ import pytest
 import ray as ray_library
 
 from elsa_tune import testing
+from elsa_tune.errors import UsageError
 from elsa_tune.searching.cluster import nodes, watching
 from elsa_tune.searching.cluster.capacity import Capacity
 from elsa_tune.searching.cluster.hangs import Hangs
@@ -197,6 +198,19 @@ def test_a_question_that_waits_for_room_says_so(
     assert found == {node: 1}
     [said] = capfd.readouterr().err.splitlines()
     assert said == "waiting for one of the cluster's nodes to answer; Ctrl-C ends the wait"
+
+
+def test_a_question_that_fails_on_a_node_is_one_sentence(ray: Capacity) -> None:
+    [node] = [node["NodeID"] for node in nodes.nodes_that_train()]
+
+    def question() -> None:
+        raise OSError("libcudnn.so.9: no such file\nand more")
+
+    with pytest.raises(UsageError) as refused:
+        nodes.ask_nodes([node], question)
+    assert str(refused.value) == (
+        f"node {node[:8]} cannot say what it has (libcudnn.so.9: no such file); mend that there"
+    )
 
 
 def test_a_cluster_without_a_node_that_can_train_is_given_up(

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from ray import cloudpickle
 
 from elsa_tune.errors import UsageError
 from elsa_tune.searching.cluster import nodes
@@ -35,7 +39,7 @@ from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.training import throughput
 from elsa_tune.training.machine import CONTEXT_MIB, MIB, Gpu
 from elsa_tune.training.model.encoder import facts
-from tests.conftest import Run
+from tests.conftest import ROOT, Run
 from tests.recorded_search import report, search_started, trial_ended, trial_started
 from tests.unit.search_examples import make_spec
 
@@ -153,6 +157,38 @@ def test_a_gpu_that_torch_cannot_use_is_told_with_the_reason(
     assert str(error.value) == (
         "Ray found a GPU on node 01234567, but torch 2.13.0+cpu there cannot use it "
         f"({fault}); {remedy}, or give `gpus_per_trial` 0"
+    )
+
+
+def test_a_node_whose_torch_does_not_load_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The question travels to the node and is answered in a Python whose torch is broken."""
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "__init__.py").write_text("raise OSError('libcudnn.so.9: no such file')")
+    program = "import pickle, sys; print(pickle.loads(sys.stdin.buffer.read())())"
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}"}
+
+    def answered(asked: list[str], question: object, **share: float) -> dict[str, str]:
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            input=cloudpickle.dumps(question),
+            capture_output=True,
+            timeout=200,
+            check=False,
+            env=environment,
+        )
+        assert done.returncode == 0, done.stderr
+        return {asked[0]: done.stdout.decode().strip()}
+
+    node = {"NodeID": "0123456789", "Resources": {"CPU": 4.0, "GPU": 1.0}}
+    monkeypatch.setattr(nodes, "nodes_that_train", lambda: [node])
+    monkeypatch.setattr(nodes, "ask_nodes", answered)
+    with pytest.raises(UsageError) as refused:
+        nodes.ask_gpus()
+    assert str(refused.value) == (
+        "torch on node 01234567, which has a GPU, cannot be loaded (libcudnn.so.9: no such file); "
+        "mend that, or give `gpus_per_trial` 0"
     )
 
 

@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
-from elsa_tune.errors import UsageError
+from elsa_tune.errors import UsageError, first_line
 from elsa_tune.searching.cluster import node_versions
 from elsa_tune.searching.output import say
 from elsa_tune.training.machine import Gpu
@@ -37,12 +37,15 @@ def ask_gpus() -> tuple[Gpu, ...]:
     """Return what torch finds on each node with a GPU.
 
     Of nodes whose GPUs are taken for long one is enough. Raises UsageError for a node whose torch
-    cannot use what Ray found there.
+    cannot be loaded, or cannot use what Ray found there.
     """
 
-    def look() -> Gpu:
-        from elsa_tune.training.machine import look_at_gpu
-
+    # Its type is a text: Ray takes what is named there along, and Gpu's module loads torch.
+    def look() -> "Gpu | str":
+        try:
+            from elsa_tune.training.machine import look_at_gpu
+        except Exception as error:  # a library of torch's that is missing raises OSError
+            return first_line(error)
         return look_at_gpu(ask_free=True)
 
     nodes: list[str] = []
@@ -52,7 +55,13 @@ def ask_gpus() -> tuple[Gpu, ...]:
     if not nodes:
         return ()
     answers = ask_nodes(nodes, look, num_gpus=_QUESTION)
+    gpus: list[Gpu] = []
     for node_id, gpu in answers.items():
+        if isinstance(gpu, str):
+            raise UsageError(
+                f"torch on node {node_id[:8]}, which has a GPU, cannot be loaded ({gpu}); mend "
+                "that, or give `gpus_per_trial` 0"
+            )
         if gpu.fault:
             remedy = "mend that"
             if "not compiled with CUDA" in gpu.fault:
@@ -63,7 +72,8 @@ def ask_gpus() -> tuple[Gpu, ...]:
                 f"Ray found a GPU on node {node_id[:8]}, but torch {gpu.torch} there cannot use it "
                 f"({gpu.fault}); {remedy}, or give `gpus_per_trial` 0"
             )
-    return tuple(answers.values())
+        gpus.append(gpu)
+    return tuple(gpus)
 
 
 def ask_nodes(
@@ -71,11 +81,18 @@ def ask_nodes(
 ) -> dict[str, Answer]:
     """Return the answers of all nodes; of those that are busy for long one is enough.
 
+    Raises UsageError where the question fails on a node.
+
     question: an inner function: Ray takes its code along to where elsa_tune may be missing. share:
     what it takes of the node, such as `num_gpus`; by default nothing.
     """
     import ray
-    from ray.exceptions import NodeDiedError, TaskUnschedulableError
+    from ray.exceptions import (
+        NodeDiedError,
+        RayTaskError,
+        RuntimeEnvSetupError,
+        TaskUnschedulableError,
+    )
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     answers = {}
@@ -109,8 +126,18 @@ def ask_nodes(
             continue
         # One that leaves meanwhile gets no trial.
         with contextlib.suppress(NodeDiedError, TaskUnschedulableError):
-            answered[node] = ray.get(answer)
+            try:
+                answered[node] = ray.get(answer)
+            except RayTaskError as error:
+                raise _failed(node, first_line(error.cause)) from error
+            except RuntimeEnvSetupError as error:
+                *_, last = str(error).splitlines()
+                raise _failed(node, last) from error
     return answered
+
+
+def _failed(node: str, why: str) -> UsageError:
+    return UsageError(f"node {node[:8]} cannot say what it has ({why}); mend that there")
 
 
 def _say_waiting(share: Mapping[str, float]) -> None:
