@@ -302,6 +302,29 @@ def test_of_a_data_sets_folder_what_is_read_goes_along(
     assert names == {"moods/.huggingface.yaml", "moods/train.csv", "moods/validation.csv"}
 
 
+@pytest.mark.parametrize("folder", ["venv", ".venv", ".git", "__pycache__"])
+def test_files_below_a_folder_that_ray_leaves_out_go_along(
+    folder: str,
+    work: Path,
+    run: Run,
+    cluster: Dashboard,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("RAY_OVERRIDE_RUNTIME_ENV_DEFAULT_EXCLUDES", "*.csv")
+    tables = work / folder
+    tables.mkdir()
+    for name in ("moods.csv", "moods_dev.csv"):
+        rows = [f"{name} {number},{('bad', 'good')[number % 2]}\n" for number in range(40)]
+        (tables / name).write_text("text,label\n" + "".join(rows))
+    what = ("--model", "minilm", "--task", f"{folder}/moods.csv", "--name", "mine")
+    done = run("submit", *what, "--address", cluster.url)
+    assert done.status == 0, done.err
+    [package] = cluster.packages.values()
+    names = {name for name in zipfile.ZipFile(io.BytesIO(package)).namelist() if "." in name}
+    assert {f"{folder}/moods.csv", f"{folder}/moods_dev.csv"} <= names
+    assert os.environ["RAY_OVERRIDE_RUNTIME_ENV_DEFAULT_EXCLUDES"] == "*.csv"
+
+
 def resolved_there(parcel: Parcel) -> TaskSpec:
     """Return the task as it is read from what goes along."""
     with parcel.laid_out() as folder, contextlib.chdir(folder):

@@ -26,6 +26,9 @@ WORK_SECONDS = 300.0
 _MOST_BYTES = 100 * 1024**2
 # Ray would take these for the address that it is given.
 _OTHER_ADDRESSES = ("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS")
+# Which files of a folder Ray leaves out without a word, wherever they lie: by default those below
+# `.git`, `.venv`, `venv` and `__pycache__`. A job's folder has nothing that it does not need.
+_LEFT_OUT = "RAY_OVERRIDE_RUNTIME_ENV_DEFAULT_EXCLUDES"
 # What Ray's client raises begins so where something else than a job server answers.
 _NOT_FOUND = ("Version check returned 404", "Request failed with status code 404")
 # Likewise, where it answers and the job is unknown to it.
@@ -173,7 +176,7 @@ class JobServer:
         environment = dict(runtime_env)
         if folder is not None:
             environment["working_dir"] = str(folder)
-        with self._failures_told(f"search '{job.name}' cannot be submitted"):
+        with self._failures_told(f"search '{job.name}' cannot be submitted"), _all_packed():
             self._client.submit_job(
                 entrypoint=entrypoint,
                 submission_id=job.id,
@@ -339,6 +342,19 @@ def _without_other_addresses() -> Iterator[None]:
         yield
     finally:
         os.environ.update(hidden)
+
+
+@contextlib.contextmanager
+def _all_packed() -> Iterator[None]:
+    """Have Ray pack all files of a folder while inside."""
+    before = os.environ.get(_LEFT_OUT)
+    os.environ[_LEFT_OUT] = ""
+    try:
+        yield
+    finally:
+        del os.environ[_LEFT_OUT]
+        if before is not None:
+            os.environ[_LEFT_OUT] = before
 
 
 def _job(details: Any) -> Job | None:
