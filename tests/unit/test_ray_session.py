@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import ray
+from ray._private import services
 
 from elsa_tune.errors import RunError, UsageError
 from elsa_tune.searching.cluster import environment, ray_session
@@ -34,6 +35,7 @@ def test_a_cluster_of_another_version_is_told_in_one_sentence(
         raise RuntimeError(MISMATCH)
 
     monkeypatch.setattr(ray_session, "knock", lambda address: None)
+    monkeypatch.setattr(ray_session, "_look_for_node", lambda address: None)
     monkeypatch.setattr(ray, "init", init)
     monkeypatch.setattr(ray, "shutdown", lambda: None)
     with pytest.raises(UsageError) as refused:
@@ -58,6 +60,7 @@ def test_a_cluster_that_refuses_for_want_of_a_token_says_so(
         raise ConnectionError("refused")
 
     monkeypatch.setattr(ray_session, "knock", lambda address: None)
+    monkeypatch.setattr(ray_session, "_look_for_node", lambda address: None)
     monkeypatch.setattr(ray_session, "asks_for_token", lambda address: asks)
     monkeypatch.setattr(ray, "init", init)
     monkeypatch.setattr(ray, "shutdown", lambda: None)
@@ -65,6 +68,35 @@ def test_a_cluster_that_refuses_for_want_of_a_token_says_so(
         ray_session._start_ray("head:6379")
     assert str(refused.value).startswith(said)
     assert asks or str(refused.value).endswith("or give `address` none to run on this machine")
+
+
+@pytest.mark.parametrize("is_seen_at_once", [True, False])
+def test_a_cluster_without_a_node_on_this_machine_says_so(
+    is_seen_at_once: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where another cluster's node runs here, as Ray finds out in a minute."""
+    asked: list[str] = []
+
+    def init(address: str, **settings: object) -> None:
+        asked.append(address)
+        cause = RuntimeError(
+            "No node info found matching attributes: '' when trying to resolve node to connect to."
+        )
+        raise ConnectionError("Failed to connect to Ray cluster at head:6379") from cause
+
+    monkeypatch.setattr(ray_session, "knock", lambda address: None)
+    monkeypatch.setattr(ray_session, "answers", lambda address: True)
+    monkeypatch.setattr(services, "find_node_ids", lambda: [] if is_seen_at_once else ["other"])
+    monkeypatch.setattr(ray, "init", init)
+    monkeypatch.setattr(ray, "shutdown", lambda: None)
+    with pytest.raises(UsageError) as refused:
+        ray_session._start_ray("head:6379")
+    assert asked == ([] if is_seen_at_once else ["head:6379"])
+    assert str(refused.value) == (
+        "the cluster at `address` head:6379 answers, but no node of it runs on this machine, from "
+        "which a search would join; `ray start --address=head:6379` makes it one, or `elsa-tune "
+        "submit` sends the search to the cluster's dashboard"
+    )
 
 
 TIMED_OUT = "The current node timed out during startup. This could happen because some failed."

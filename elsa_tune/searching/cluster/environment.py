@@ -76,20 +76,23 @@ ASKS_FOR_TOKEN = (
     "RAY_AUTH_TOKEN"
 )
 
-# Asks a cluster without a token, in a process of its own: Ray reads the mode when it is imported.
-_QUESTION_WITHOUT_TOKEN = """
+# What a cluster answers that is asked without a token.
+_OPEN = "open"
+_TOKEN = "token"
+# Asks it, in a process of its own: Ray reads the mode when it is imported.
+_QUESTION_WITHOUT_TOKEN = f"""
 import sys
 from ray._private.services import canonicalize_bootstrap_address_or_die
 from ray._raylet import GcsClient
 from ray.exceptions import AuthenticationError
 try:
     GcsClient(address=canonicalize_bootstrap_address_or_die(sys.argv[1])).check_alive([], timeout=5)
+    print("{_OPEN}")
 except AuthenticationError:
-    print("token")
+    print("{_TOKEN}")
 """
 
 
-@functools.cache
 def asks_for_token(address: str) -> bool:
     """Return whether a cluster lets nobody in without its token.
 
@@ -98,6 +101,17 @@ def asks_for_token(address: str) -> bool:
     """
     if address.startswith(("http://", "https://")):
         return True  # a dashboard, which is only asked; it takes one that it does not need
+    return _answer(address) == _TOKEN
+
+
+def answers(address: str) -> bool:
+    """Return whether a cluster is there, whether it lets us in or not."""
+    return _answer(address) in (_OPEN, _TOKEN)
+
+
+@functools.cache
+def _answer(address: str) -> str:
+    """Return what a cluster answers; "" where there is none."""
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):  # who joins it says what is wrong
         if address != AUTO:
             knock(address)
@@ -109,5 +123,5 @@ def asks_for_token(address: str) -> bool:
             timeout=_ANSWER_SECONDS,
             check=False,
         )
-        return answer.stdout.strip() == "token"
-    return False
+        return answer.stdout.strip()
+    return ""

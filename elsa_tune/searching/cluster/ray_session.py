@@ -16,6 +16,7 @@ from elsa_tune.errors import RunError, UsageError
 from elsa_tune.searching.cluster.capacity import Capacity
 from elsa_tune.searching.cluster.environment import (
     ASKS_FOR_TOKEN,
+    answers,
     asks_for_token,
     ray_environment,
 )
@@ -39,6 +40,8 @@ _OTHER_VERSIONS = re.compile(
 )
 # What Ray says where its processes took too long to start.
 _TIMED_OUT = "timed out during startup"
+# What is behind its words where a cluster that answers has no node on this machine.
+_NO_NODE = "when trying to resolve node to connect to"
 # Where `ray_session` has Ray open: the searches of one command share it.
 _open_at: set[str | None] = set()
 # Held by the thread that has Ray open. Its own searches may share that Ray; another thread's would
@@ -58,8 +61,8 @@ def ray_session(address: str | None, packages: Iterable[str] = ()) -> Iterator[R
 
     It starts while the caller goes on. Where this process has a Ray already, that is the one, and
     it goes on running. Raises UsageError for what is no address, while another thread has Ray open
-    here, and within seconds, when it is waited for, if nothing answers at the address; RunError
-    where this process's Ray has lost its node.
+    here, and within seconds, when it is waited for, if nothing answers at the address, or if this
+    machine has no node; RunError where this process's Ray has lost its node.
     """
     check_join_address(address)
     if _abandoned:
@@ -213,6 +216,7 @@ def _start_ray(address: str | None) -> None:
                 settings |= {"num_cpus": usable_cores(), "include_dashboard": False}
             elif address != AUTO:
                 knock(address)
+                _look_for_node(address)
             _init_ray(address or "local", settings)
     except Exception as error:  # Ray raises plain ones too, where its raylet dies while it starts
         if not ray.is_initialized():  # else another thread of the program started it meanwhile
@@ -228,12 +232,30 @@ def _start_ray(address: str | None) -> None:
                 f"this machine has Ray {found[3]} on Python {found[4]}; install the same here or "
                 "there"
             ) from error
+        if _NO_NODE in f"{error} {error.__cause__}" and answers(address):
+            raise UsageError(
+                f"the cluster at `address` {address} answers, but no node of it runs on this "
+                f"machine, from which a search would join; `ray start --address={address}` makes "
+                "it one, or `elsa-tune submit` sends the search to the cluster's dashboard"
+            ) from error
         if asks_for_token(address):
             raise UsageError(f"the cluster at `address` {address} {ASKS_FOR_TOKEN}") from error
         raise UsageError(
             f"no Ray cluster answers at `address` {address}: {error}; start one with `ray start "
             "--head`, or give `address` none to run on this machine"
         ) from error
+
+
+def _look_for_node(address: str) -> None:
+    """Raise as Ray does after a minute where a cluster answers, and no node runs on this machine.
+
+    One that runs may be another cluster's, which only Ray finds out.
+    """
+    from ray._private import services
+
+    find = getattr(services, "find_node_ids", None)  # not every version of Ray looks so
+    if find is not None and not find() and answers(address):
+        raise ConnectionError(_NO_NODE)
 
 
 def _init_ray(address: str, settings: dict[str, Any]) -> None:
