@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from ray._common.network_utils import parse_address
 
 from elsa_tune.errors import UsageError
 from elsa_tune.searching.cluster.join_address import (
     asked_address,
     check_join_address,
     join_place,
+    rays_address,
 )
 
 
@@ -22,6 +24,22 @@ from elsa_tune.searching.cluster.join_address import (
 )
 def test_a_host_and_a_port(address: str, place: tuple[str, int]) -> None:
     assert join_place(address) == place
+
+
+@pytest.mark.parametrize(
+    ("address", "rays"),
+    [
+        ("auto", "auto"),
+        ("head", "head:6379"),
+        ("head:6380", "head:6380"),
+        ("[::1]", "[::1]:6379"),
+        ("[::1]:7000", "[::1]:7000"),
+    ],
+)
+def test_ray_is_given_a_port(address: str, rays: str) -> None:
+    """It refuses a host alone."""
+    assert rays_address(address) == rays
+    assert rays == "auto" or parse_address(rays) is not None
 
 
 @pytest.mark.parametrize("address", [None, "auto", "head:6379"])

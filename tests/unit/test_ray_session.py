@@ -70,6 +70,20 @@ def test_a_cluster_that_refuses_for_want_of_a_token_says_so(
     assert asks or str(refused.value).endswith("or give `address` none to run on this machine")
 
 
+@pytest.mark.parametrize(
+    ("address", "asked"), [("head", "head:6379"), ("auto", "auto"), (None, "local")]
+)
+def test_ray_is_asked_for_a_port_where_none_is_given(
+    address: str | None, asked: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[str] = []
+    monkeypatch.setattr(ray_session, "knock", lambda address: None)
+    monkeypatch.setattr(ray_session, "_look_for_node", lambda address: None)
+    monkeypatch.setattr(ray, "init", lambda address, **settings: given.append(address))
+    ray_session._start_ray(address)
+    assert given == [asked]
+
+
 @pytest.mark.parametrize("is_seen_at_once", [True, False])
 def test_a_cluster_without_a_node_on_this_machine_says_so(
     is_seen_at_once: bool, monkeypatch: pytest.MonkeyPatch

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from elsa_tune.searching.cluster.join_address import AUTO, knock
+from elsa_tune.searching.cluster.join_address import AUTO, knock, rays_address
 
 # Until a cluster has said whether it wants a token: Ray may lie on a slow disk.
 _ANSWER_SECONDS = 60.0
@@ -116,7 +116,7 @@ def _answer(address: str) -> str:
         if address != AUTO:
             knock(address)
         answer = subprocess.run(
-            [sys.executable, "-c", _QUESTION_WITHOUT_TOKEN, address],
+            [sys.executable, "-c", _QUESTION_WITHOUT_TOKEN, rays_address(address)],
             env={**os.environ, "RAY_AUTH_MODE": "disabled"},
             capture_output=True,
             text=True,

@@ -45,6 +45,16 @@ def join_place(address: str) -> tuple[str, int]:
     return host, port or DEFAULT_PORT
 
 
+def rays_address(address: str) -> str:
+    """Return an address as Ray takes it, `auto` or HOST:PORT: it knows no default port."""
+    if address == AUTO:
+        return AUTO
+    host, port = join_place(address)
+    if ":" in host:
+        host = f"[{host}]"
+    return f"{host}:{port}"
+
+
 def asked_address(text: str | None) -> str | None:
     """Return the address of the cluster that is asked for; None for this machine.
 

@@ -20,7 +20,12 @@ from elsa_tune.searching.cluster.environment import (
     asks_for_token,
     ray_environment,
 )
-from elsa_tune.searching.cluster.join_address import AUTO, check_join_address, knock
+from elsa_tune.searching.cluster.join_address import (
+    AUTO,
+    check_join_address,
+    knock,
+    rays_address,
+)
 from elsa_tune.searching.cluster.nodes import check_nodes, nodes_that_train
 from elsa_tune.searching.output import say
 from elsa_tune.training.machine import usable_cores
@@ -217,7 +222,7 @@ def _start_ray(address: str | None) -> None:
             elif address != AUTO:
                 knock(address)
                 _look_for_node(address)
-            _init_ray(address or "local", settings)
+            _init_ray("local" if address is None else rays_address(address), settings)
     except Exception as error:  # Ray raises plain ones too, where its raylet dies while it starts
         if not ray.is_initialized():  # else another thread of the program started it meanwhile
             ray.shutdown()
@@ -235,8 +240,9 @@ def _start_ray(address: str | None) -> None:
         if _NO_NODE in f"{error} {error.__cause__}" and answers(address):
             raise UsageError(
                 f"the cluster at `address` {address} answers, but no node of it runs on this "
-                f"machine, from which a search would join; `ray start --address={address}` makes "
-                "it one, or `elsa-tune submit` sends the search to the cluster's dashboard"
+                f"machine, from which a search would join; `ray start --address="
+                f"{rays_address(address)}` makes it one, or `elsa-tune submit` sends the search to "
+                "the cluster's dashboard"
             ) from error
         if asks_for_token(address):
             raise UsageError(f"the cluster at `address` {address} {ASKS_FOR_TOKEN}") from error
