@@ -30,7 +30,7 @@ esac
 for word in "$@"; do
     [ "$word" = getent ] && echo "127.0.0.1 STREAM one" && exit
 done
-touch ray_steps
+echo "$@" >> ray_steps
 exec sleep 60
 """,
     "ray": "echo ' 1 node_0123'",
@@ -87,6 +87,22 @@ def test_a_search_that_ends_by_itself_ends_the_job_with_its_status(
     [call] = calls(folder)
     assert call == "search --model minilm --task rte --name slurm-7 --address 127.0.0.1:20007"
     assert ("the same words with --name slurm-7 continue its search" in said) == (status == 1)
+
+
+@pytest.mark.parametrize("has_grpc", [True, False])
+def test_two_jobs_on_a_node_share_no_port_of_rays_client(folder: Path, has_grpc: bool) -> None:
+    """Ray opens it where grpcio is installed, and refuses to be told its port where not."""
+    python = folder / "bin" / "python"
+    python.write_text(f"#!/bin/bash\nexit {0 if has_grpc else 1}\n")
+    python.chmod(0o755)
+    (folder / "status").write_text("0")
+    job = start(folder, "--name", "mine")
+    _, said = job.communicate(timeout=200)
+    assert job.returncode == 0, said
+    step = (folder / "ray_steps").read_text()
+    assert "--head --node-ip-address 127.0.0.1 --port 20007" in step
+    assert ("--ray-client-server-port 10007" in step) == has_grpc
+    assert "--min-worker-port 0 --max-worker-port 0" in step
 
 
 def test_who_gave_a_name_is_not_told_of_another(folder: Path) -> None:
