@@ -20,6 +20,7 @@ import jsonschema
 import pytest
 import typer.main
 import yaml
+from ray._private.ray_constants import DEFAULT_OBJECT_STORE_MEMORY_PROPORTION
 from ray.autoscaler._private.util import prepare_config, validate_config
 
 from elsa_tune.cli.app import app
@@ -112,6 +113,18 @@ def test_a_search_may_lose_every_spot_node_and_go_on() -> None:
         needs = container["resources"]
         assert needs["limits"]["nvidia.com/gpu"] == "1"
         assert group["rayStartParams"]["num-cpus"] == needs["requests"]["cpu"]
+
+
+def test_rays_objects_have_room_in_the_shared_memory_of_every_pod() -> None:
+    """Ray would keep them on the container's disk, and say so in its log alone."""
+    cluster = ray_job()["spec"]["rayClusterSpec"]
+    for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"]):
+        pod = group["template"]["spec"]
+        [limit] = [one["resources"]["limits"]["memory"] for one in pod["containers"]]
+        [shared] = [one for one in pod["volumes"] if one["name"] == "shared-memory"]
+        size = shared["emptyDir"]["sizeLimit"]
+        share = DEFAULT_OBJECT_STORE_MEMORY_PROPORTION
+        assert float(size.removesuffix("Gi")) > share * float(limit.removesuffix("Gi"))
 
 
 def test_what_is_asked_for_by_name_is_there() -> None:
