@@ -84,6 +84,7 @@ class Drawn:
         self.looks: dict[str, Looks | None] = {}
         self.beside: dict[str, set[str]] = {}  # of each trial, those that ran as it began
         self.limit = TimeLimit()
+        self.best_rate = 3e-5  # of every depth
         draw = np.random.default_rng(7)
         self.labels = np.arange(EXAMPLES) % 2
         self.difficulty = draw.random(EXAMPLES)
@@ -155,8 +156,7 @@ class Drawn:
     def end(self, trial: TrialSpec) -> None:
         seed = [trial.seed, trial.candidate.frozen_layers, round(1e7 * trial.learning_rate)]
         draw = np.random.default_rng([*seed, trial.phase is Phase.MEASURE])
-        # The best rate is 3e-5 everywhere.
-        loss = 0.02 * abs(np.log2(trial.learning_rate / 3e-5))
+        loss = 0.02 * abs(np.log2(trial.learning_rate / self.best_rate))
         quality = self.qualities[trial.candidate.frozen_layers] - loss + draw.normal(0, self.spread)
         wrong = np.argsort(self.difficulty + draw.normal(0, 0.1, EXAMPLES))
         answered = self.labels.copy()
@@ -252,6 +252,21 @@ def test_a_hunt_recorded_before_ladders_were_shortened_goes_on_with_its_whole_la
     assert set(one.measured()) >= {6, 7, 8, 9}
     assert {row.looks.after for row in one.rows.values() if row.looks} >= {"N0", "N8"}
     assert {row.looks.error for row in one.rows.values() if row.looks} == {0.05}
+
+
+@pytest.mark.parametrize(
+    ("trials", "workers", "of_full", "of_others"), [(5, 1, 1, 1), (7, 1, 3, 1), (11, 3, 3, 2)]
+)
+def test_a_limit_of_trials_leaves_every_depth_its_tries(
+    tmp_path: Path, trials: int, workers: int, of_full: int, of_others: int
+) -> None:
+    one = Drawn(spec(tmp_path, trials=trials), CLEAR, 0.0)
+    # Beyond the given rates, so that every depth would go on outward.
+    one.best_rate = 4e-4
+    one.run(trials + workers, workers)
+    exploring = [known for known in one.known.values() if known.explores]
+    tried = Counter(known.candidate.frozen_layers for known in exploring)
+    assert tried == {0: of_full, 9: of_others, 10: of_others, 11: of_others, 12: of_others}
 
 
 def test_nothing_is_measured_beyond_a_full_model_that_learnt_nothing(tmp_path: Path) -> None:

@@ -166,19 +166,13 @@ class Strategy(ABC):
         restarts = [slot_again(trial) for trial in exploring if trial.is_unfinished]
         fresh = self._fresh(exploring)
         further = self._further(exploring)
-        slots = self.in_order(restarts + fresh + further, known)
+        begun_anew = fresh + further
         limit = self.spec.exploring_limit
-        if limit is None:
-            return tuple(slots)
-        still_allowed = max(0, limit - len(exploring))
-        allowed = []
-        for slot in slots:
-            if slot not in restarts:  # those are counted already
-                if still_allowed == 0:
-                    continue
-                still_allowed -= 1
-            allowed.append(slot)
-        return tuple(allowed)
+        if limit is not None:
+            # Planned tries keep their place, whatever `in_order` puts ahead of them.
+            still_allowed = max(0, limit - len(exploring))
+            begun_anew = begun_anew[:still_allowed]
+        return tuple(self.in_order(restarts + begun_anew, known))
 
     def _fresh(self, exploring: Trials) -> list[Slot]:
         """Return the tries that every explored candidate has in any case, by turns."""
