@@ -394,7 +394,7 @@ class Study:
         step = self.strategy.next(findings)
         if step.decision is not None:
             self.decisions[step.decision.what] = step.decision.value
-        return step.trials
+        return step
 
     def _curve(self) -> Any:
         if self._judged[0] != len(self.rows):

@@ -27,6 +27,7 @@ from elsa_tune.searching.planning.known import (
     tries_of,
 )
 from elsa_tune.searching.planning.plan import Plan
+from elsa_tune.searching.planning.strategy import Step
 from elsa_tune.searching.process.interruption import Interruption
 from elsa_tune.searching.process.supervision import give_up
 from elsa_tune.searching.record import SearchRecord
@@ -41,7 +42,7 @@ from elsa_tune.searching.tune.stopper import SearchStopper
 from elsa_tune.searching.tune.trainable import Train, Work, run_trial
 from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.adapt.candidates import REFERENCE
-from elsa_tune.specs.trial import Phase, TrialSpec, TrialStatus
+from elsa_tune.specs.trial import Phase, TrialStatus
 from elsa_tune.tracking.journal_records import Decision, SearchEnded, SearchStatus
 from elsa_tune.tracking.record_names import WAITING
 from elsa_tune.training.checkpoints import FolderCheckpoints
@@ -152,9 +153,7 @@ class SearchRun:
         """Record what the search waits for, for whoever lists searches."""
         self._record.write(Decision(what=WAITING, value=what))
 
-    def _measuring(
-        self, rates: Mapping[Candidate, float], trials: Sequence[KnownTrial]
-    ) -> Sequence[TrialSpec]:
+    def _measuring(self, rates: Mapping[Candidate, float], trials: Sequence[KnownTrial]) -> Step:
         """Return what is measured now; record what that decides, and say what it is for."""
         step = self._plan.step(rates, trials)
         if step.decision is not None:
@@ -164,7 +163,7 @@ class SearchRun:
         if step.why != self._said and not step.waits:
             self._said = step.why
             self._board.phase(f"measuring: {step.why}")
-        return step.trials
+        return step
 
     def _fit(self) -> None:
         """Have Ray Tune run what is left of the plan."""

@@ -17,7 +17,7 @@ from elsa_tune.searching.planning.plan import exploring_share, planned_trials, t
 from elsa_tune.searching.planning.proposals import propose
 from elsa_tune.searching.planning.rates import Rates, have_all_ended
 from elsa_tune.searching.planning.strategies import strategy_of
-from elsa_tune.searching.planning.strategy import left_to_measure
+from elsa_tune.searching.planning.strategy import Step, left_to_measure
 from elsa_tune.searching.search_run import _cut_by
 from elsa_tune.searching.time_limit import TimeLimit
 from elsa_tune.searching.tune.searcher import PlanSearcher, SessionParts
@@ -380,9 +380,14 @@ def searching(
         known,
         rates,
         lambda decided: None,
-        partial(left_to_measure, spec),
+        partial(all_alike, spec),
         parts,
     )
+
+
+def all_alike(spec: SearchSpec, rates: Mapping[FreezeDepth, float], known: Trials) -> Step:
+    """Return the step that measures every depth alike."""
+    return Step(trials=left_to_measure(spec, rates, known), waits=True)
 
 
 def exploring(
@@ -393,7 +398,12 @@ def exploring(
 ) -> PlanSearcher:
     """Return a searcher that measures nothing."""
     return PlanSearcher(
-        strategy_of(spec), known, rates or {}, lambda decided: None, lambda rates, known: (), parts
+        strategy_of(spec),
+        known,
+        rates or {},
+        lambda decided: None,
+        lambda rates, known: Step(),
+        parts,
     )
 
 
@@ -525,7 +535,7 @@ def test_what_failed_at_a_measured_depth_is_tried_again_and_changes_no_rate() ->
     decided: list[Mapping[FreezeDepth, float]] = []
     known = [*earlier, ended(failed, TrialStatus.FAILED)]
     searcher = PlanSearcher(
-        strategy_of(spec), lambda: known, rates, decided.append, partial(left_to_measure, spec)
+        strategy_of(spec), lambda: known, rates, decided.append, partial(all_alike, spec)
     )
     assert searcher.suggest("0") == {TRIAL: failed}
     known[-1] = ended(failed, 0.9)  # better than what was measured
@@ -623,6 +633,24 @@ def test_a_depth_whose_tries_gave_no_rate_explores_on_where_exploring_had_its_ti
     each_once = [f"explore-{key}" for key in (full, failing, deepest)]
     measured = [f"measure-{key}" for key in (full, failing, deepest)]
     assert begun == [*each_once, f"explore-{failing}", *measured]
+
+
+def test_depths_that_had_no_turn_explore_where_all_others_are_measured() -> None:
+    spec = spec_of(extend=None, tries=2, seeds=1)
+    known: dict[str, KnownTrial] = {}
+    # A second a trial; exploring has the time of the first one.
+    limit = TimeLimit(2.0, lambda: len(known))
+    searcher = searching(spec, lambda: list(known.values()), {}, SessionParts(limit=limit))
+    begun: list[str] = []
+    while isinstance(config := searcher.suggest(str(len(begun))), dict):
+        trial = config[TRIAL]
+        known[trial.key] = ended(trial, 0.7)
+        searcher.on_trial_complete(str(len(begun)))
+        begun.append(trial.key.partition("-lr")[0])
+    one_after_the_other = []
+    for depth in DEPTHS:
+        one_after_the_other += [f"explore-{depth.key}", f"measure-{depth.key}"]
+    assert begun == one_after_the_other
 
 
 @pytest.mark.parametrize("seed", range(40))

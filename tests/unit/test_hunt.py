@@ -110,7 +110,7 @@ class Drawn:
         step = self.step(rates, known)
         if step.decision is not None:
             self.decisions[step.decision.what] = step.decision.value
-        return step.trials
+        return step
 
     def step(self, rates: Any, known: Any) -> Step:
         findings = Findings(
@@ -289,6 +289,26 @@ def test_a_full_model_that_learnt_nothing_is_measured_where_time_to_explore_is_o
     assert [key.partition("-lr")[0] for key in keys] == [*["explore-N0"] * 2, "measure-N0"]
     last = one.step(one.rates, list(one.known.values()))
     assert "no better than a constant answer" in last.why and not last.trials and not last.waits
+
+
+@pytest.mark.parametrize("seconds", [2.0, 6.0])
+def test_a_hunt_finds_the_rates_that_it_needs_whatever_its_exploring_had_of_the_time(
+    tmp_path: Path, seconds: float
+) -> None:
+    one = Drawn(dataclasses.replace(spec(tmp_path), max_time=seconds), CLEAR, 0.0)
+
+    def passed() -> float:  # a trial of the full model takes a second
+        return sum(relative_cost(one.spec, known.candidate) for known in one.known.values())
+
+    one.best_rate = 4e-4  # every depth would go on outward
+    one.limit = TimeLimit(seconds, passed)
+    keys = one.run(3)
+    # The ladder's rates wait for that of the first deep depth.
+    assert set(one.rates) <= {FULL_MODEL}
+    keys += one.run(9)
+    exploring = [key.partition("-lr")[0] for key in keys if key.startswith("explore")]
+    assert exploring[:5] == ["explore-N0", *(f"explore-N{n}" for n in (9, 10, 11, 12))]
+    assert set(one.rates) == set(one.spec.candidates)
 
 
 def test_a_full_model_that_learnt_nothing_is_measured_where_a_further_try_fails(

@@ -64,7 +64,11 @@ class Hunt(Strategy):
     # ---- which learning rates are explored ----
 
     def in_order(self, slots: list[Slot], known: Sequence[KnownTrial]) -> list[Slot]:
-        """Return the slots with the full model's first; alone, where all else waits for it."""
+        """Return the slots with the full model's first; alone, where all else waits for it.
+
+        Where a budget may cut exploring short, candidates take turns, for the walk needs a rate of
+        each deep one, and the full model's further ones cost most.
+        """
         of_reference = []
         others = []
         for slot in slots:
@@ -74,6 +78,9 @@ class Hunt(Strategy):
                 others.append(slot)
         if self.waits_for_reference(known):
             return of_reference
+        has_budget = self.spec.max_time is not None or self.spec.gpu_hours is not None
+        if has_budget:
+            return slots
         return of_reference + others
 
     def waits_for_reference(self, known: Iterable[KnownTrial]) -> bool:

@@ -307,7 +307,7 @@ class Strategy(ABC):
             has_one_rate = lowest == highest
             if has_one_rate or not spec.explored:
                 chosen[candidate] = lowest
-            elif REFERENCE in chosen:
+            elif all(leading in chosen for leading in self.leading):
                 chosen[candidate] = self.rate_unexplored(candidate, chosen)
         return chosen
 

@@ -11,7 +11,7 @@ from elsa_tune.searching.cluster.fair_part import FairPart
 from elsa_tune.searching.cluster.repeats import ATTEMPTS, Repeats
 from elsa_tune.searching.planning.known import KnownTrial, Slot, tries_of
 from elsa_tune.searching.planning.plan import exploring_share
-from elsa_tune.searching.planning.strategy import Strategy
+from elsa_tune.searching.planning.strategy import Step, Strategy
 from elsa_tune.searching.time_limit import TimeLimit
 from elsa_tune.searching.tune.trainable import TRIAL, NeverRestored
 from elsa_tune.specs.adapt.candidate import Candidate
@@ -23,8 +23,8 @@ from elsa_tune.specs.trial import Phase, TrialSpec, TrialStatus
 class SessionParts:
     """What a session has beside its plan, by which it is decided whether a trial begins."""
 
-    # Its time; once exploring has had its share of it, no more of its trials begin, and those that
-    # run are waited for.
+    # Its time; once exploring has had its share of it, those of its trials that run are waited for,
+    # and only depths without a rate go on.
     limit: TimeLimit = field(default_factory=TimeLimit)
     repeats: Repeats = field(default_factory=Repeats)  # knows which tries do not count
     # What a worker does beside the plan, once trials are under way: the linear probe.
@@ -38,7 +38,7 @@ class PlanSearcher(NeverRestored, Searcher):
 
     trials: gives the trials of this search so far. rates: of candidates that an earlier session
     began to measure; they explore no more. decide: called with the rates of all decided candidates
-    whenever there are new ones. measuring: gives what is to be measured at given rates.
+    whenever there are new ones. measuring: gives the step that is to be measured at given rates.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class PlanSearcher(NeverRestored, Searcher):
         trials: Callable[[], Sequence[KnownTrial]],
         rates: Mapping[Candidate, float],
         decide: Callable[[Mapping[Candidate, float]], None],
-        measuring: Callable[[Mapping[Candidate, float], Sequence[KnownTrial]], Sequence[TrialSpec]],
+        measuring: Callable[[Mapping[Candidate, float], Sequence[KnownTrial]], Step],
         parts: SessionParts | None = None,
     ) -> None:
         super().__init__()
@@ -136,24 +136,35 @@ class PlanSearcher(NeverRestored, Searcher):
         """Nothing to save: the plan follows from the journal."""
 
     def _next(self, trials: Sequence[KnownTrial]) -> TrialSpec | None:
-        """Return a trial that could start now: one to explore, else one to measure."""
+        """Return a trial that could start now: one to explore, else one to measure.
+
+        Once exploring has had its share, depths without a rate alone explore: those that had a turn
+        at once, so that they are measured beside the others, the rest where all has been measured.
+        """
         strategy = self._strategy
         slots = strategy.slots_left(trials, self._rates.keys())
-        to_explore = self._ready(slots, trials)
-        trial = self._first(to_explore, trials)
+        trial = self._first_ready(slots, trials)
         if trial is not None and not self._may_explore(trials):
-            rateless = self._tried_in_vain(slots, trials)
-            to_explore = self._ready(rateless, trials)
-            trial = self._first(to_explore, trials)
+            slots = tuple(self._without_rate(slots, trials))
+            had_a_turn = [slot for slot in slots if tries_of(trials, slot.candidate)]
+            trial = self._first_ready(had_a_turn, trials)
         if trial is not None:
             return trial
         something_explores = any(trial.phase is Phase.EXPLORE for trial in self.under_way)
         # What has failed for good keeps its depth from being settled, and must not for ever.
         self._settle(trials, is_over=not something_explores)
         running = {trial.key for trial in self.under_way}
-        measuring = self._measuring(self._rates, trials)
-        to_measure = [trial for trial in measuring if trial.key not in running]
-        return self._first(to_measure, trials)
+        step = self._measuring(self._rates, trials)
+        to_measure = [trial for trial in step.trials if trial.key not in running]
+        trial = self._first(to_measure, trials)
+        something_is_measured = any(trial.phase is Phase.MEASURE for trial in self.under_way)
+        if trial is not None or something_is_measured or not step.waits:
+            return trial
+        return self._first_ready(slots, trials)
+
+    def _first_ready(self, slots: Sequence[Slot], trials: Sequence[KnownTrial]) -> TrialSpec | None:
+        """Return the first trial of slots that could start now."""
+        return self._first(self._ready(slots, trials), trials)
 
     def _ready(self, slots: Sequence[Slot], trials: Sequence[KnownTrial]) -> Iterator[TrialSpec]:
         """Yield the trials of slots, without those whose rate waits for trials that run."""
@@ -170,19 +181,20 @@ class PlanSearcher(NeverRestored, Searcher):
         has_rates = bool(self._strategy.best_rates(trials))
         return not has_rates
 
-    def _tried_in_vain(self, slots: Sequence[Slot], trials: Sequence[KnownTrial]) -> list[Slot]:
-        """Return the slots of candidates that had a turn without any rate to measure them at.
+    def _without_rate(self, slots: Sequence[Slot], trials: Sequence[KnownTrial]) -> list[Slot]:
+        """Return the slots of candidates without any rate to measure them at.
 
-        Their tries diverged or were lost. Once the planned ones have diverged, they have a rate.
+        Their tries, if there were any, diverged or were lost; one that runs is waited for. Once the
+        planned ones have diverged, they have a rate.
         """
         best_rates = self._strategy.best_rates(trials)
-        in_vain = []
+        rateless = []
         for slot in slots:
             tries = tries_of(trials, slot.candidate)
             gave_nothing = all(trial.is_diverged or trial.is_unfinished for trial in tries)
-            if tries and gave_nothing and slot.candidate not in best_rates:
-                in_vain.append(slot)
-        return in_vain
+            if gave_nothing and slot.candidate not in best_rates:
+                rateless.append(slot)
+        return rateless
 
     def _settle(self, trials: Sequence[KnownTrial], *, is_over: bool) -> None:
         """Decide the rates that are settled, all of them where exploring is over.
