@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from elsa_tune.errors import SpaceError
 from elsa_tune.specs.bounds import MOST, Rate
 
+_ROUNDING = 1e-9  # of a step: that the high end is not lost by rounding
+
 
 def canonical_rate(learning_rate: float) -> float:
     """Return a learning rate with five significant digits, so that equal rates compare equal.
@@ -48,24 +50,30 @@ class RateRange:
         width = self.high - self.low
         if self.step > width:
             raise SpaceError(f"step ({self.step:g}) must fit between low and high")
-        widest = self.step * MOST
-        if widest < width:
+        # So many steps, or infinitely many, have one rate more: both ends count.
+        if width / self.step + _ROUNDING >= MOST:
             raise SpaceError(
                 f"step ({self.step:g}) gives more than {MOST:,} rates; take a wider one"
             )
 
     @property
+    def steps(self) -> int:
+        """How many steps of a stepped range lead from its lowest rate to its highest."""
+        assert self.step is not None
+        width = self.high - self.low
+        return int(width / self.step + _ROUNDING)
+
+    @property
     def values(self) -> tuple[float, ...] | None:
-        """The rates of a stepped range, ascending; None for a continuous one."""
+        """The rates of a stepped range, ascending, distinct; None for a continuous one."""
         if self.step is None:
             return None
-        width = self.high - self.low
-        steps = int(width / self.step + 1e-9)  # that the high end is not lost by rounding
         rates: list[float] = []
-        for number in range(steps + 1):
+        for number in range(self.steps + 1):
             rate = self.low + number * self.step
             rates.append(canonical_rate(rate))
-        return tuple(rates)
+        different = dict.fromkeys(rates)
+        return tuple(different)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -198,6 +198,8 @@ def test_spoilt_task_files_give_a_task_or_a_sentence(folder: Path, run: Run, see
     ("text", "reason"),
     [
         ("learning_rate: {low: 1e-5, high: 1e-1, step: 1e-9}", "more than 1,000 rates"),
+        ("learning_rate: {low: 1e-5, high: 1.01e-5, step: 1e-10}", "more than 1,000 rates"),
+        ("learning_rate: {low: 1e-5, high: 1e-1, step: 5e-324}", "more than 1,000 rates"),
         (f"depths: [{', '.join(['1'] * 2000)}]", "must be at most 1,000 depths, not 2,000"),
         (f"learning_rate: [{', '.join(['1e-5'] * 2000)}]", "must be at most 1,000 rates"),
         ("tries: 999999999999", "field 'tries' must be 1,000 or less"),

@@ -115,6 +115,20 @@ def test_a_range_whose_ends_have_more_digits_than_a_rate_is_searched_to_its_ends
     assert found[0] == 5.4322e-5 and found[2] == 1.2345e-5
 
 
+@pytest.mark.parametrize("name", [SamplerName.TPE, SamplerName.RANDOM])
+@pytest.mark.parametrize("step", [1.33333e-5, 6.6667e-6, 3.333333e-6])
+def test_a_step_of_more_digits_than_a_rate_is_searched_to_its_last_rate(
+    name: SamplerName, step: float
+) -> None:
+    rates = RateRange(low=1e-5, high=5e-5, step=step)
+    assert rates.values is not None
+    tries = len(rates.values)
+    found = proposals(rates, peak_at(3e-5), tries=tries, name=name)
+    assert sorted(found) == list(rates.values)
+    if name is SamplerName.TPE:
+        assert found[0] == rates.values[-1]
+
+
 def test_a_running_trials_rate_is_not_proposed_again_nor_one_from_beyond_the_range() -> None:
     rates = RateList(values=(2e-5, 5e-5))
     running = ended(5e-5, 0.1, status=TrialStatus.RUNNING)

@@ -4,6 +4,7 @@ One study for all would give the full model fifteen tries of forty, and nine fro
 """
 
 import math
+from decimal import Decimal
 
 import numpy as np
 import optuna
@@ -24,8 +25,9 @@ def rate_distribution(rates: RateSpace) -> BaseDistribution:
     if isinstance(rates, RateList):
         return CategoricalDistribution(rates.values)
     if rates.step is not None:
-        assert rates.values is not None
-        return FloatDistribution(rates.low, rates.values[-1], step=rates.step)
+        # Unlike its values, it is not rounded: Optuna takes no rate that lies between two steps.
+        highest = _at_step(rates.steps, rates.low, rates.step)
+        return FloatDistribution(rates.low, highest, step=rates.step)
     return FloatDistribution(rates.low, rates.high, log=True)
 
 
@@ -100,7 +102,8 @@ def _proposals(spec: SearchSpec, candidate: Candidate, tried: Trials) -> list[fl
             study.add_trial(recorded)
     if is_tpe:
         for point in first_points(rates):
-            study.enqueue_trial({LEARNING_RATE: point}, skip_if_exists=True)
+            inside = _inside(point, distribution)
+            study.enqueue_trial({LEARNING_RATE: inside}, skip_if_exists=True)
     proposals = []
     for _ in range(spec.policy.ask_limit):
         proposal = study.ask({LEARNING_RATE: distribution})
@@ -134,8 +137,17 @@ def _as_trial(trial: KnownTrial, distribution: BaseDistribution) -> FrozenTrial:
 
 
 def _inside(rate: float, distribution: BaseDistribution) -> float:
-    """Return the rate inside its range, from which rounding may have moved it."""
+    """Return the rate inside its range, at a step of it, from which rounding may have moved it."""
     if not isinstance(distribution, FloatDistribution):
         return rate
     raised = max(rate, distribution.low)
-    return min(raised, distribution.high)
+    bounded = min(raised, distribution.high)
+    if distribution.step is None:
+        return bounded
+    steps = (bounded - distribution.low) / distribution.step
+    return _at_step(round(steps), distribution.low, distribution.step)
+
+
+def _at_step(number: int, low: float, step: float) -> float:
+    """Return the rate so many steps above the lowest, in decimals, as Optuna counts them."""
+    return float(Decimal(str(low)) + number * Decimal(str(step)))
