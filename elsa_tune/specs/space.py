@@ -37,6 +37,7 @@ from elsa_tune.specs.trial import Recipe
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 FROM_FULL_MODEL = "from_full_model"
+_NARROWEST = 1.01  # how many times its low end the high end of a continuous range must be
 # A list, as pydantic takes no configuration beside a bare dataclass.
 _RANGES = TypeAdapter(list[RateRange], config=ConfigDict(extra="forbid"))
 
@@ -48,10 +49,11 @@ def _readable_rates(value: Any) -> Any:
     if isinstance(value, dict):
         try:
             [rate_range] = _RANGES.validate_python([value])
-            return rate_range
         except ValidationError as error:
             names = {"": RateRange.__dataclass_fields__}
             raise ValueError(problems(error, names)) from error
+        _check_wide(rate_range)
+        return rate_range
     rates = value if isinstance(value, list) else [value]
     check_few(rates, "rates")
     try:
@@ -66,6 +68,14 @@ def _readable_rates(value: Any) -> Any:
             "must be a rate above 0 and up to 1, a list of such rates, "
             f"{{low: .., high: .., step: ..}}, or {FROM_FULL_MODEL}, not {quoted(value)}"
         ) from error
+
+
+def _check_wide(rates: RateRange) -> None:
+    """Raise ValueError for a continuous range that has hardly any rates of five digits."""
+    if rates.step is None and rates.high < _NARROWEST * rates.low:
+        raise ValueError(
+            f"low ({rates.low:g}) and high ({rates.high:g}) lie less than 1 % apart; write one rate"
+        )
 
 
 def _readable_depths(value: Any) -> Any:

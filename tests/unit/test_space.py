@@ -104,6 +104,7 @@ def test_depths_need_no_brackets(depths: str) -> None:
         ("learning_rate=2", ["field 'learning_rate'", "2", "up to 1"]),
         ("learning_rate=[1e-5, 0]", ["field 'learning_rate'", "above 0"]),
         ("learning_rate.low=6e-5", ["learning_rate", "must be below high"]),
+        ("learning_rate={low: 1e-5, high: 1.0001e-5}", ["less than 1 % apart; write one rate"]),
         ("asha.reduction_factor=1", ["field 'asha.reduction_factor' must be above 1, not 1"]),
         ("asha.grac=1", ["unknown field 'asha.grac': did you mean 'asha.grace'?"]),
         ("learning_rate.lo=1", ["learning_rate", "unknown field 'lo': did you mean 'low'?"]),
