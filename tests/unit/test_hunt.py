@@ -365,6 +365,11 @@ def test_a_full_model_that_fails_only_when_it_is_measured_ends_the_hunt(
     assert not last.trials and why in last.why
 
 
+def test_a_hunt_refuses_what_it_would_not_test(tmp_path: Path) -> None:
+    with pytest.raises(SpaceError, match=r"'embeddings' is only drawn.*leave it out"):
+        spec(tmp_path, "depths=[0,embeddings,6,12]")
+
+
 def test_without_predictions_the_whole_ladder_is_tested(tmp_path: Path) -> None:
     class Blind(Drawn):
         def end(self, trial: TrialSpec) -> None:

@@ -282,6 +282,12 @@ def _check(space: Space, seeds: int | None, candidates: Sequence[Candidate]) -> 
             f"a hunt tests depths one after the other, and '{others[0].label}' is no depth; leave "
             "it out, or measure everything alike by `set` strategy=even"
         )
+    untested = [other for other in candidates if not other.is_tested]
+    if untested:
+        raise SpaceError(
+            f"a hunt measures what it tests, and '{untested[0].label}' is only drawn beside the "
+            "curve; leave it out, or measure everything alike by `set` strategy=even"
+        )
     rates = space.rates.values
     if space.follows_full_model or (rates is not None and len(rates) < 2):
         raise SpaceError(
