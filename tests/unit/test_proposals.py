@@ -15,6 +15,7 @@ from elsa_tune.searching.planning import proposals as module
 from elsa_tune.searching.planning.known import KnownTrial
 from elsa_tune.searching.planning.proposals import first_points, propose
 from elsa_tune.specs.adapt.freeze import FULL_MODEL, FreezeDepth
+from elsa_tune.specs.adapt.lora import Lora
 from elsa_tune.specs.rate_space import RateList, RateRange, RateSpace
 from elsa_tune.specs.search import SamplerName
 from elsa_tune.specs.trial import Phase, TrialStatus
@@ -113,6 +114,26 @@ def test_a_range_whose_ends_have_more_digits_than_a_rate_is_searched_to_its_ends
     ends = RateRange(low=1.23454e-5, high=5.43216e-5)
     found = proposals(ends, peak_at(3e-5))
     assert found[0] == 5.4322e-5 and found[2] == 1.2345e-5
+
+
+@pytest.mark.parametrize(
+    ("tries", "rates"),
+    [
+        (1, [1e-3]),
+        (2, [1e-3, 1e-4]),
+        (5, [1e-3, 5.6234e-4, 3.1623e-4, 1.7783e-4, 1e-4]),
+    ],
+)
+def test_a_grid_of_a_continuous_range_goes_down_in_equal_factors(
+    tries: int, rates: list[float]
+) -> None:
+    """So it is of a method with rates of its own."""
+    spec = make_spec(tries=tries, sampler=SamplerName.GRID)
+    tried: list[KnownTrial] = []
+    for _ in range(tries):
+        rate = propose(spec, Lora(), tried)
+        tried.append(ended(rate, 0.7))
+    assert [one.learning_rate for one in tried] == rates
 
 
 @pytest.mark.parametrize("name", [SamplerName.TPE, SamplerName.RANDOM])

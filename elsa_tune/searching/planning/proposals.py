@@ -54,6 +54,18 @@ def first_points(rates: RateSpace) -> tuple[float, ...]:
     return tuple(points)
 
 
+def _evenly_spaced(ends: tuple[float, float], count: int) -> tuple[float, ...]:
+    """Return so many rates from the lowest to the highest, each by one factor above the last.
+
+    Of one alone it is the highest.
+    """
+    low, high = ends
+    gaps = max(1, count - 1)
+    factor = (low / high) ** (1 / gaps)
+    downward = [canonical_rate(high * factor**number) for number in range(count)]
+    return tuple(reversed(downward))
+
+
 def propose(spec: SearchSpec, candidate: Candidate, tried: Trials) -> float:
     """Return a rate of the given range that the depth has not tried, where there is one.
 
@@ -61,7 +73,10 @@ def propose(spec: SearchSpec, candidate: Candidate, tried: Trials) -> float:
     of tries it has had. tried: the depth's, those that still run included.
     """
     used = {trial.learning_rate for trial in tried}
-    values = spec.rates_for(candidate).values or ()
+    rates = spec.rates_for(candidate)
+    values = rates.values or ()
+    if spec.sampler is SamplerName.GRID and rates.values is None:
+        values = _evenly_spaced(spec.given_rates(candidate), spec.tries)
     untried = [value for value in values if value not in used]
     if spec.sampler is SamplerName.GRID and untried:
         return untried[-1]
