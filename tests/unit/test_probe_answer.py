@@ -17,6 +17,7 @@ from elsa_tune.analysis.warning import WarningCode
 from elsa_tune.cli.answer_tables import print_curves
 from elsa_tune.report.folder import write_report
 from elsa_tune.results.results_csv import import_results, write_results
+from elsa_tune.specs.policy import Policy
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.trial import Phase
 from tests.unit.report_examples import page_of
@@ -82,8 +83,9 @@ def test_a_report_does_not_count_it_among_the_trials(tmp_path: Path) -> None:
 
 def test_the_page_does_not_promise_its_answer_from_a_table_that_lacks_it() -> None:
     promise = "the same answers from the table beside this page"
-    assert promise in page_of(falling_curve())
-    page = page_of([*falling_curve(), probe(0.70)])
+    curve = falling_curve(policy=Policy())
+    assert promise in page_of(curve)
+    page = page_of([*curve, probe(0.70, policy=Policy())])
     assert promise not in page and "what it lacks:\n# the linear probe\n" in page
 
 
