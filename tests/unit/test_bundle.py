@@ -430,7 +430,7 @@ def test_what_is_there_is_not_written_over(models: Path) -> None:
     Path("router/mine").write_text("mine")
     with pytest.raises(UsageError, match="router is there"):
         elsa_tune.bundle(["intent", "spam"], "router")
-    with pytest.raises(UsageError, match="router has no bundle.json"):
+    with pytest.raises(UsageError, match=r"router has no bundle\.json"):
         elsa_tune.bundle(["intent", "spam"], "router", overwrite=True)
     elsa_tune.bundle(["intent", "spam"], "other")
     with pytest.raises(UsageError, match="other is there"):
