@@ -66,7 +66,14 @@ def forecasts(
     if uncertainty.examples is None:
         rows = None
     would_certify: dict[Candidate, WouldCertify] = {}
+
+    def forecast_of(point: CurvePoint, *, corrected: bool) -> _Forecast:
+        return _Forecast(answer=answer, uncertainty=uncertainty, point=point, corrected=corrected)
+
     forecasts_before: list[_Forecast] = []  # of what must be certified first
+    for point in points[: place_of_certified + 1]:
+        if claimed is not None and point.candidate in claimed:
+            forecasts_before.append(forecast_of(point, corrected=True))
     points_before = points[place_of_certified:]
     for point_before, point in zip(points_before, not_certified, strict=False):
         contrast = contrasts.get(point.candidate)
@@ -76,12 +83,7 @@ def forecasts(
         if needed_before is not None:
             seeds = needed_before.seeds
             rows = needed_before.evaluation_rows
-        forecast = _Forecast(
-            answer=answer,
-            uncertainty=uncertainty,
-            point=point,
-            corrected=corrected,
-        )
+        forecast = forecast_of(point, corrected=corrected)
         if seeds is not None:
             more_than_now = _seeds_now(answer, point, contrast) + 1
             least = max(seeds, more_than_now)
@@ -97,7 +99,7 @@ def forecasts(
             seeds=seeds, evaluation_rows=rows, together=together
         )
         is_claimed = corrected or claimed is not None
-        forecasts_before.append(replace(forecast, corrected=is_claimed))
+        forecasts_before.append(forecast_of(point, corrected=is_claimed))
     return would_certify
 
 

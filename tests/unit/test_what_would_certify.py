@@ -142,6 +142,21 @@ def test_seeds_and_rows_together_where_neither_would_do_alone() -> None:
         assert fewer.corrected_certified.candidate.is_reference
 
 
+def test_of_the_score_both_take_what_the_claim_takes_of_the_depths_before() -> None:
+    """The score of N = 5 is tested once the gain of N = 3 is certified."""
+    how = {"chance": 0.5, "examples": 1000, "policy": Policy()}
+    rows = seeds(0, alternating(0.905, 0.007, 2), **how)
+    rows += seeds(3, alternating(0.8825, 0.0035, 2), **how)
+    rows += seeds(5, alternating(0.86, 0.0035, 2), **how)
+    answer = answered(rows)
+    assert answer.certified is not None and answer.certified.candidate == DEEP
+    of_gain = answer.corrected_would_certify[DEEP].together
+    of_score = answer.would_certify[DEEPER].together
+    assert of_gain is not None and of_score is not None
+    # Alone it would take fewer: the score keeps 95.0 %, and the gain of N = 3 94.4 %.
+    assert of_score == of_gain
+
+
 def test_with_those_rows_it_is_certified() -> None:
     few = studied((3, around(0.85, 0.003)), examples=100)
     rows = few.would_certify[DEEP].evaluation_rows
