@@ -266,9 +266,9 @@ def certified_in_order(
 ) -> list[Candidate]:
     """Return the frozen depths that an answer's own tests certify, one after the other.
 
-    Tested are, at each depth: the raw quality at ever higher targets up to the planned one, then
-    what is gained over chance likewise. The last of these is the claim, and the first depth at
-    which it is not rejected ends the sequence. The claim implies what is weaker, so that of this a
+    Tested are, at each depth: the raw quality at ever higher targets up to the planned one (not
+    where guessing scores below 0), then what is gained over chance likewise. The last of these is
+    the claim, and the first depth at which it is not rejected ends the sequence. The claim implies what is weaker, so that of this a
     single depth more may be certified (Hsu and Berger 1999, J. Am. Stat. Assoc. 94, 468-482).
     Where guessing scores below 0 the score would be the stronger claim, and is not certified.
     two_sided: at 97.5 % instead of 95 %.
@@ -282,7 +282,8 @@ def certified_in_order(
     if is_below_plan or (answer.claims_corrected and not corrected):
         claim = _Hypothesis(planned_target, answer.claims_corrected)
     required = [asked]
-    if is_below_plan and answer.claims_corrected and corrected:
+    score_comes_first = answer.claims_corrected and corrected and not answer.score_is_stronger
+    if is_below_plan and score_comes_first:
         required.insert(0, _Hypothesis(planned_target, corrected=False))
     passed: list[Candidate] = []
     for point in points_tested(answer)[1:]:

@@ -186,19 +186,19 @@ class _Forecast:
         return _is_probably_above(contrast)
 
 
-def _fewest_together(forecasts: Sequence[_Forecast], seeds_now: int) -> SeedsAndRows | None:
+def _fewest_together(required: Sequence[_Forecast], seeds_now: int) -> SeedsAndRows | None:
     """Return the seeds and rows, both more than now, that would probably certify all of these.
 
     Of those that do, the ones with the fewest answers to judge.
     """
-    rows_now = forecasts[0].answer.examples
+    rows_now = required[0].answer.examples
     assert rows_now is not None
-    if forecasts[0].uncertainty.examples is None:
+    if required[0].uncertainty.examples is None:
         return None
 
     def fewest_rows(seeds: int) -> int | None:
         def certifies(rows: int) -> bool:
-            return all(forecast.certifies_with(seeds, rows) for forecast in forecasts)
+            return all(forecast.certifies_with(seeds, rows) for forecast in required)
 
         return first(round_numbers(rows_now, MOST_TIMES_ROWS * rows_now), certifies)
 

@@ -33,7 +33,7 @@ from elsa_tune.analysis.contrasts import contrast_of
 from elsa_tune.analysis.curve import CurvePoint
 from elsa_tune.analysis.curve_of_rows import saves
 from elsa_tune.analysis.learnt import has_surely_learnt
-from elsa_tune.analysis.recommendation import hardly_learnt, leaked_rows
+from elsa_tune.analysis.recommendation import has_hardly_learnt, leaked_rows
 from elsa_tune.analysis.statistics.intervals import Interval
 from elsa_tune.analysis.statistics.uncertainty import Uncertainty
 from elsa_tune.analysis.warning import AnswerWarning, WarningCode
@@ -154,7 +154,7 @@ def _decided(answer: Answer, tasks: Sequence[Answer]) -> Answer:
         corrected_certified=corrected.certified,
         claim=claim,
         plausible_candidates=claimed.plausible_candidates,
-        hardly_learnt=tuple(task.task for task in tasks if hardly_learnt(task)),
+        hardly_learnt=tuple(task.task for task in tasks if has_hardly_learnt(task)),
     )
 
 
@@ -413,7 +413,9 @@ def _certainty(tasks: Sequence[Answer], joint: Answer) -> Iterator[str]:
     else:
         text = part_text(certified.candidate, joint.layers)
         if joint.claims_corrected:
-            text = f"{text}, corrected for chance, and so of the scores themselves"
+            text = f"{text}, corrected for chance"
+            if not any(task.score_is_stronger for task in tasks):
+                text = f"{text}, and so of the scores themselves"
         elif corrected is not None and corrected.candidate != certified.candidate:
             fewest = number_or_name(corrected.candidate, joint.layers)
             if corrected.candidate.is_reference:

@@ -90,7 +90,7 @@ def _linear_model_is_enough(answer: Answer) -> bool:
     return reaches(probe.quality, full.quality, answer.target, base, policy=answer.policy)
 
 
-def hardly_learnt(answer: Answer) -> bool:
+def has_hardly_learnt(answer: Answer) -> bool:
     """Whether guessing reaches the raw target of a task because its full model learnt little.
 
     Guessing also reaches it beside the best of models where it scores high itself.
@@ -125,7 +125,7 @@ def _doubts(answer: Answer, point: CurvePoint, action: Action) -> Iterator[Doubt
         yield Doubt.INCOMPLETE
     if leaked_rows(answer) is not None:
         yield Doubt.LEAKED_ROWS
-    if answer.hardly_learnt or hardly_learnt(answer):
+    if answer.hardly_learnt or has_hardly_learnt(answer):
         yield Doubt.CONSTANT_REACHES_TARGET
     full = answer.full
     probe = answer.probe

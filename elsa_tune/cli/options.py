@@ -137,8 +137,9 @@ SEARCH_OPTIONS = {
         rich_help_panel=RECORD,
         metavar="URI",
         help="MLflow store: sqlite:///FILE.db or a server's address. "
-        "Default: MLFLOW_TRACKING_URI, else ./mlruns/mlflow.db. A password belongs in "
-        "that variable: what is typed here, `ps` shows to everybody on this machine.",
+        "Default: MLFLOW_TRACKING_URI, else ./mlruns/mlflow.db; a search that goes on stays where "
+        "it is recorded. A password belongs in that variable: what is typed here, `ps` shows to "
+        "everybody on this machine.",
     ),
     "storage_path": typer.Option(
         rich_help_panel=RECORD,

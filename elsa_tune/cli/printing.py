@@ -37,7 +37,8 @@ def show(values: Any, format: str = "table", columns: Sequence[str] = ()) -> Non
 def printing_recorded(again: str) -> Iterator[None]:
     """Print inside what a search has recorded, and go on where stdout cannot be written.
 
-    The exit status stays the search's own. again: what prints it again.
+    The exit status stays the search's own. again: what prints it again. Print by `stdout_console`
+    alone: what `typer.echo` cannot write, `printing` raises again at its end.
     """
     try:
         yield

@@ -115,7 +115,7 @@ def _write_to(out: Path | None, format: str, write: Callable[[Any], None]) -> No
         if stdout.isatty():
             write(sys.stdout)
         else:
-            # As in a file.
+            # As in a file, line ends stay as they are written; it is UTF-8 already (`printing`).
             if isinstance(stdout, io.TextIOWrapper):
                 stdout.reconfigure(newline="")
             write(PipeSafe(stdout, BrokenPipeError))

@@ -20,7 +20,7 @@ class SafeConsole(Console):
     def __init__(
         self, stream: IO[str], guard: Callable[[Any], PipeSafe] = PipeSafe, **how: Any
     ) -> None:
-        """Write to a stream. guard: what becomes of the text where that cannot be written."""
+        """Write to a stream. guard: wraps it, and settles what becomes of an unwritten text."""
         # What rich writes for itself must come through as it is.
         guarded = guard(unfiltered(stream))
         super().__init__(file=cast(IO[str], guarded), **how)

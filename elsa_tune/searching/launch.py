@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import math
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
@@ -208,7 +209,9 @@ def _in_this_session(
 ) -> SearchSpec:
     """Return the search with this session's own time and machines, where it was given any."""
     if max_time is not None:
-        spec = dataclasses.replace(spec, max_time=max_time)
+        # An infinite one takes back the limit that the search was started with.
+        limit = max_time if math.isfinite(max_time) else None
+        spec = dataclasses.replace(spec, max_time=limit)
     if address is None:
         return spec
     if address == NO_CLUSTER and spec.address is not None:

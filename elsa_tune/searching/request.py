@@ -43,7 +43,8 @@ class Request:
     spec: SearchSpec
     storage: Path  # the folder that its own is in
     tracking_uri: str  # of a new search's store, with credentials, which a specification never has
-    # The store that an option names, likewise: a recorded search is moved there. None without it.
+    # The store that an option names, likewise: a recorded search that goes on is moved there. None
+    # without it.
     named_uri: str | None = None
     seeds: int | None = None  # measuring seeds that were asked for; None takes the space's
     seed_is_given: bool = False  # whether the space or an option says where seeds are counted from

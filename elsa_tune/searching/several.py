@@ -77,7 +77,7 @@ def carry_out(searches: Sequence[Request], say: Say) -> dict[str, str]:
 def _is_complete(search: Request) -> bool:
     """Return whether nothing is left to do; False if that cannot be read: its turn says why."""
     try:
-        load_specification(search.paths)
+        load_specification(search.paths)  # the plan passes over one that cannot be read
         return plan_of_recorded(search).is_complete
     except ElsaTuneError:
         return False

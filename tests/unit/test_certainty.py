@@ -245,6 +245,11 @@ def test_where_guessing_scores_below_0_the_gain_alone_is_certified() -> None:
     assert answer.certified is not None and answer.certified.candidate.is_reference
     assert answer.would_certify == {}
     assert "corrected for chance" in answer.certainty and "the score itself" not in answer.certainty
+    rows = study([0.60, 0.601, 0.599], [0.52, 0.521, 0.519], **how)
+    *_, joint = answer_rows([*rows, *(dataclasses.replace(row, task="sst2") for row in rows)])
+    assert joint.corrected_certified is not None
+    assert not joint.corrected_certified.candidate.is_reference
+    assert "corrected for chance" in joint.certainty and "themselves" not in joint.certainty
 
 
 def test_rates_that_early_stopping_left_out_were_chosen_on_the_same_runs() -> None:

@@ -396,6 +396,13 @@ def test_below_the_planned_target_one_depth_more_is_certified_at_most() -> None:
     assert layers_certified(at_target(rows, 0.89, 0.9)) == 3
 
 
+def test_where_guessing_scores_below_0_the_score_ends_no_sequence() -> None:
+    """The head keeps 89 % of the gain, which is certain at 85 %, and 80 % of the score."""
+    rows = [dataclasses.replace(row, chance=-0.8) for row in falling()]
+    assert layers_certified(at_target(rows, 0.9, 0.9)) == 1
+    assert layers_certified(at_target(rows, 0.85, 0.9)) == 0
+
+
 def with_chance() -> list[ResultRow]:
     """Return depths that keep 98, 88, 84 and 80 % of .9, and 95, 73, 64 and 55 % of the gain."""
     return [dataclasses.replace(row, chance=0.5) for row in falling()]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import math
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,7 +14,7 @@ from typer.testing import CliRunner
 
 from elsa_tune.cli.app import app
 from elsa_tune.errors import NoAnswerError, StorageError, UsageError
-from elsa_tune.searching import several
+from elsa_tune.searching import launch, several
 from elsa_tune.searching.inputs import SearchOptions, search_command
 from elsa_tune.searching.request import Request, read_requests
 from elsa_tune.searching.several import curves_of, rows_of_all
@@ -139,6 +141,15 @@ def test_what_is_refused(
 ) -> None:
     with pytest.raises(UsageError, match=why):
         requests(tmp_path, *tasks, **more)
+
+
+def test_a_search_that_goes_on_has_no_time_limit_of_an_earlier_session(tmp_path: Path) -> None:
+    """A hunt explores in another order where it has one."""
+    first, _ = requests(tmp_path, "rte", "mrpc", space="hunt")
+    limited = replace(first.spec, max_time=3600.0)
+    assert launch._in_this_session(limited, math.inf, None, print).max_time is None
+    assert launch._in_this_session(limited, None, None, print).max_time == 3600
+    assert launch._in_this_session(limited, 60.0, None, print).max_time == 60
 
 
 def test_a_recorded_search_that_was_asked_otherwise_is_refused(tmp_path: Path) -> None:

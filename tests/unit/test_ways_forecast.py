@@ -15,6 +15,7 @@ from elsa_tune.analysis.answer import Reason, WouldCertify
 from elsa_tune.analysis.answer_json import as_json
 from elsa_tune.analysis.comparing.comparison_json import comparison_object
 from elsa_tune.analysis.comparing.ways import WayBasis, WayComparison
+from elsa_tune.analysis.comparing.ways_forecast import would_certify
 from elsa_tune.analysis.forecast import MOST_SEEDS
 from elsa_tune.analysis.warning import AnswerWarning, WarningCode
 from elsa_tune.analysis.wording.comparison import comparison_lines
@@ -126,6 +127,17 @@ def test_a_lower_target_is_promised_only_where_the_score_reaches_the_planned_one
     above = at_lower_target(0.88)
     assert above.recommended is not None and above.recommended.candidate == ADAPTER
     assert above.would_certify is not None and above.would_certify.seeds is not None
+
+
+def test_where_guessing_scores_below_0_a_lower_target_does_not_wait_for_the_score() -> None:
+    """The adapters keep 94 % of the gain and 87 % of the score."""
+    rows: list[ResultRow] = []
+    for candidate, mean in ((FULL, 0.60), (ADAPTER, 0.52)):
+        rows += seeds(candidate, [mean - 0.04, mean, mean + 0.04], chance=-0.8, train_seconds=9.0)
+    comparison = compared(rows, target=0.9)
+    assert not any(way.certified for way in comparison.ways if way.candidate == ADAPTER)
+    [way] = [way for way in comparison.ways if way.candidate == ADAPTER]
+    assert would_certify(comparison, way, corrected=True).seeds is not None
 
 
 @pytest.mark.parametrize("metric", ["f1", "matthews", "spearman"])

@@ -149,7 +149,7 @@ class WayComparison:
     claim: QualityClaimed | None = None  # of which quality; None where chance is not known
     best: Way | None = None  # the highest quality, of equal ones the cheapest
     # Ways that lack seeds which were planned, or scores of a table's runs: these are still to come,
-    # or their trials broke off.
+    # or their trials broke off. Those without any score are not among `ways`.
     unfinished: tuple[CurvePoint, ...] = ()
     # Ways of which seeds failed, and which may for all that is known be far better than `best`.
     unsettled: tuple[Way, ...] = ()

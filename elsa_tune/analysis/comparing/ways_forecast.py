@@ -105,8 +105,9 @@ class _Forecast:
 
     @property
     def _takes_the_score(self) -> bool:
-        """Whether the score must be certain at the planned target first, as below it for a gain."""
-        return self.corrected and self.comparison.target < COMPARED_TARGET
+        """Whether the score must be certain at the planned target first, as a lower gain asks."""
+        is_gain_below_plan = self.corrected and self.comparison.target < COMPARED_TARGET
+        return is_gain_below_plan and not self.comparison.curve.score_is_stronger
 
     def _failing(
         self,

@@ -75,7 +75,7 @@ _PLACES = {
         metavar="URI",
         help="MLflow store, as the driver's node reaches it, without a password. Default: that "
         "node's MLFLOW_TRACKING_URI, else the server in this machine's (unless at localhost), else "
-        "mlflow.db beside the journals' folder.",
+        "mlflow.db beside the journals' folder; a search that goes on stays where it is recorded.",
     ),
 }
 

@@ -64,10 +64,10 @@ class Hunt(Strategy):
     # ---- which learning rates are explored ----
 
     def in_order(self, slots: list[Slot], known: Sequence[KnownTrial]) -> list[Slot]:
-        """Return the slots with the full model's first; alone, where all else waits for it.
+        """Return the full model's slots alone where all else waits for it, else before the others'.
 
-        Where a budget may cut exploring short, candidates take turns, for the walk needs a rate of
-        each deep one, and the full model's further ones cost most.
+        Where a budget may cut exploring short, the order stays, in which candidates take turns: the
+        walk needs a rate of each deep one, and the full model's further rates cost most.
         """
         of_reference = []
         others = []

@@ -169,7 +169,7 @@ class Strategy(ABC):
         begun_anew = fresh + further
         limit = self.spec.exploring_limit
         if limit is not None:
-            # Planned tries keep their place, whatever `in_order` puts ahead of them.
+            # Before `in_order`: further rates of the full model must not use up planned tries.
             still_allowed = max(0, limit - len(exploring))
             begun_anew = begun_anew[:still_allowed]
         return tuple(self.in_order(restarts + begun_anew, known))

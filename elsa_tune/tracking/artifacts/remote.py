@@ -20,6 +20,8 @@ _PACKAGES = {"gs": "gcsfs", "gcs": "gcsfs", "abfs": "adlfs", "abfss": "adlfs", "
 _BY_EXTRA = frozenset({"s3", "s3a"})
 # In these a folder is only the beginning of a name; to make one could make a bucket.
 _WITHOUT_FOLDERS = frozenset({*_PACKAGES, *_BY_EXTRA, "oci", "oss", "r2"})
+# How a file ends that is still being written, or whose write broke off.
+_ASIDE = ".part"
 # In these fsspec removes a folder with all that is in it.
 _REMOVED_WITH_CONTENT = frozenset({"hdfs", "arrow_hdfs"})
 # Up to here a file is read at once.
@@ -75,8 +77,9 @@ class RemoteArtifacts:
         self._scheme = scheme_of(url)
         self._files, top = _opened(url)
         self._top = top.rstrip("/")
-        # What is left of a write that broke off is written over, and by no other store's thread.
-        self._aside = f"{uuid.uuid4().hex[:8]}.part"
+        # Of this object alone, so that no other driver's write is mixed with its own. What a killed
+        # one leaves stays, and is no artifact (`sizes`).
+        self._aside = f"{uuid.uuid4().hex[:8]}{_ASIDE}"
 
     def open_reader(self, name: str) -> BinaryIO:
         # A library's own reader may raise in its own words only when it is read.
@@ -153,7 +156,7 @@ class RemoteArtifacts:
         sizes: dict[str, int] = {}
         for path, about in found.items():
             name = path.removeprefix(self._top).lstrip("/")
-            if name.startswith(f"{folder}/") and not name.endswith(".part"):
+            if name.startswith(f"{folder}/") and not name.endswith(_ASIDE):
                 sizes[name] = int(about["size"])
         return sizes
 
