@@ -268,8 +268,9 @@ def certified_in_order(
 
     Tested are, at each depth: the raw quality at ever higher targets up to the planned one (not
     where guessing scores below 0), then what is gained over chance likewise. The last of these is
-    the claim, and the first depth at which it is not rejected ends the sequence. The claim implies what is weaker, so that of this a
-    single depth more may be certified (Hsu and Berger 1999, J. Am. Stat. Assoc. 94, 468-482).
+    the claim, and the first depth at which it is not rejected ends the sequence. The claim implies
+    what is weaker, so that of this a single depth more may be certified (Hsu and Berger 1999, J.
+    Am. Stat. Assoc. 94, 468-482).
     Where guessing scores below 0 the score would be the stronger claim, and is not certified.
     two_sided: at 97.5 % instead of 95 %.
     """

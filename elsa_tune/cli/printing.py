@@ -38,7 +38,7 @@ def printing_recorded(again: str) -> Iterator[None]:
     """Print inside what a search has recorded, and go on where stdout cannot be written.
 
     The exit status stays the search's own. again: what prints it again. Print by `stdout_console`
-    alone: what `typer.echo` cannot write, `printing` raises again at its end.
+    alone: what typer itself cannot write is raised again at the end.
     """
     try:
         yield
