@@ -6,6 +6,7 @@ of its certificate.
 """
 
 import bisect
+import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -60,46 +61,29 @@ def forecasts(
     uncertainty = replace(answer.uncertainty, policy=Policy())
     order = [point.candidate for point in points]
     place_of_certified = order.index(certified.candidate)
-    not_certified = points[place_of_certified + 1 :]
-    seeds: int | None = 1
-    rows = answer.examples
+    needed = WouldCertify(seeds=1, evaluation_rows=answer.examples)
     if uncertainty.examples is None:
-        rows = None
-    would_certify: dict[Candidate, WouldCertify] = {}
+        needed = replace(needed, evaluation_rows=None)
+    is_of_claim = corrected or claimed is not None
 
     def forecast_of(point: CurvePoint, *, corrected: bool) -> _Forecast:
         return _Forecast(answer=answer, uncertainty=uncertainty, point=point, corrected=corrected)
 
-    forecasts_before: list[_Forecast] = []  # of what must be certified first
+    required: list[_Forecast] = []  # what must be certified first
     for point in points[: place_of_certified + 1]:
         if claimed is not None and point.candidate in claimed:
-            forecasts_before.append(forecast_of(point, corrected=True))
-    points_before = points[place_of_certified:]
-    for point_before, point in zip(points_before, not_certified, strict=False):
+            required.append(forecast_of(point, corrected=True))
+    would_certify: dict[Candidate, WouldCertify] = {}
+    for point_before, point in itertools.pairwise(points[place_of_certified:]):
         contrast = contrasts.get(point.candidate)
         if contrast is None:
             break
-        needed_before = None if claimed is None else claimed.get(point_before.candidate)
-        if needed_before is not None:
-            seeds = needed_before.seeds
-            rows = needed_before.evaluation_rows
+        if claimed is not None:
+            needed = claimed.get(point_before.candidate, needed)
         forecast = forecast_of(point, corrected=corrected)
-        if seeds is not None:
-            more_than_now = _seeds_now(answer, point, contrast) + 1
-            least = max(seeds, more_than_now)
-            seeds = forecast.fewest_seeds(least)
-        if rows is not None:
-            rows = forecast.fewest_rows(rows)
-        together = None
-        if seeds is None and rows is None and answer.examples is not None:
-            together = _fewest_together(
-                [*forecasts_before, forecast], _seeds_now(answer, point, contrast)
-            )
-        would_certify[point.candidate] = WouldCertify(
-            seeds=seeds, evaluation_rows=rows, together=together
-        )
-        is_claimed = corrected or claimed is not None
-        forecasts_before.append(forecast_of(point, corrected=is_claimed))
+        needed = _needed(forecast, required, needed, _seeds_now(answer, point, contrast))
+        would_certify[point.candidate] = needed
+        required.append(forecast_of(point, corrected=is_of_claim))
     return would_certify
 
 
@@ -186,14 +170,33 @@ class _Forecast:
         return _is_probably_above(contrast)
 
 
+def _needed(
+    forecast: _Forecast, required: Sequence[_Forecast], before: WouldCertify, seeds_now: int
+) -> WouldCertify:
+    """Return what a depth takes: more seeds or more rows, or both where neither would do alone.
+
+    required: what must be certified first. before: what the depth before it takes, alone each.
+    """
+    seeds = None
+    if before.seeds is not None:
+        least = max(before.seeds, seeds_now + 1)
+        seeds = forecast.fewest_seeds(least)
+    rows = None
+    if before.evaluation_rows is not None:
+        rows = forecast.fewest_rows(before.evaluation_rows)
+    together = None
+    if seeds is None and rows is None:
+        together = _fewest_together([*required, forecast], seeds_now)
+    return WouldCertify(seeds=seeds, evaluation_rows=rows, together=together)
+
+
 def _fewest_together(required: Sequence[_Forecast], seeds_now: int) -> SeedsAndRows | None:
     """Return the seeds and rows, both more than now, that would probably certify all of these.
 
     Of those that do, the ones with the fewest answers to judge.
     """
     rows_now = required[0].answer.examples
-    assert rows_now is not None
-    if required[0].uncertainty.examples is None:
+    if rows_now is None or required[0].uncertainty.examples is None:
         return None
 
     def fewest_rows(seeds: int) -> int | None:
