@@ -1052,6 +1052,12 @@ def test_equal_effort_is_said() -> None:
     )
 
 
+def test_who_has_the_fewest_seeds_is_named() -> None:
+    *rows, _one_of_adapters = tuned_ways()
+    text = line(compared(rows), "Fair?")
+    assert text.endswith(" Adapters of size 8 have 2 seeds, others up to 3.")
+
+
 def test_who_explored_nothing_is_named() -> None:
     rows = [*tuned_ways(), *way_rows(LAST_TWO, 0.89)]
     assert line(compared(rows), "Fair?") == (

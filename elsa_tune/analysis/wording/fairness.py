@@ -7,7 +7,15 @@ from elsa_tune.analysis.curve import CurvePoint
 from elsa_tune.analysis.wording.ways import are_plural, name_of, names_of, range_text
 from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.border import Border
-from elsa_tune.words import BORDER_WORDS, capitalized, listed, points, rate_text, trials_text
+from elsa_tune.words import (
+    BORDER_WORDS,
+    capitalized,
+    listed,
+    points,
+    rate_text,
+    seeds_text,
+    trials_text,
+)
 
 
 def fairness_text(comparison: WayComparison) -> str:
@@ -17,7 +25,7 @@ def fairness_text(comparison: WayComparison) -> str:
     texts = [_effort(comparison)]
     seeds = [way.point.seeds for way in comparison.ways]
     if min(seeds) != max(seeds):
-        texts.append(f"They have {range_text(seeds)} seeds.")
+        texts.append(_fewest_seeds(comparison, min(seeds), max(seeds)))
     for border in (Border.HIGH, Border.LOW):
         at_border: list[Candidate] = []
         for way in comparison.ways:
@@ -32,6 +40,17 @@ def fairness_text(comparison: WayComparison) -> str:
         texts += _alike_to_the_end(comparison, border)
     texts += _learnt_nothing(comparison)
     return " ".join(texts)
+
+
+def _fewest_seeds(comparison: WayComparison, fewest: int, most: int) -> str:
+    """Name the ways that ran with the fewest seeds."""
+    few: list[Candidate] = []
+    for way in comparison.ways:
+        if way.point.seeds == fewest:
+            few.append(way.candidate)
+    names = capitalized(names_of(comparison.curve, few))
+    verb = "have" if are_plural(comparison.curve, few) else "has"
+    return f"{names} {verb} {seeds_text(fewest)}, others up to {most}."
 
 
 def _alike_to_the_end(comparison: WayComparison, border: Border) -> Iterator[str]:
