@@ -10,9 +10,10 @@ searches' own training loop, without Ray. One row is one evaluation; its predict
 `packed`).
 
 Rates go up in steps of about two from the space's lowest while a depth can use them: until two
-steps past its best. First comes every depth's first seed, which chooses rates; then three fresh
-seeds of the rates that it chooses: the best within the paper's range, the best of all, and the full
-model's best within the paper's range; then the other seeds around the best rate.
+steps past its best; of MPNet, the seven lowest at least. First comes every depth's first seed,
+which chooses rates; then three fresh seeds of the rates that it chooses: the best within the
+paper's range, the best of all, and the full model's best within the paper's range; then the other
+seeds around the best rate.
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ PAPER = 5e-5  # the highest rate of the paper's range
 MEASURING = (1, 2, 3)
 LAYERS = {"minilm": 6, "mpnet": 12}
 DEPTHS = {"minilm": (0, 2, 3, 4, 5, 6), "mpnet": (0, 6, 7, 8, 9, 10, 11, 12)}
-# Dear depths are thinned: these rates, and two seeds of each.
+# The first seed is recorded at so many of the lowest rates at least, whatever it learns.
+AT_LEAST = {"minilm": 0, "mpnet": 7}
+# Dear depths are thinned: of their other seeds, these rates, and two of each.
 THIN_RATES = (2e-5, 5e-5, 1e-4, 2e-4)
 THIN = {"minilm": (0, 2), "mpnet": (0, 6, 7)}
 SEEDS_THIN = 2
@@ -233,7 +236,7 @@ def wanted(model: str, task: str, depth: int, done: dict[Job, float]) -> list[tu
         place = max(map(RATES.index, found), default=0)  # nothing has learnt yet: go on upwards
     chosen = rules(depth, done)
     jobs = []
-    for index, rate in enumerate(RATES[: place + 3]):
+    for index, rate in enumerate(RATES[: max(place + 3, AT_LEAST[model])]):
         for seed in range(SEEDS_AT_BEST):
             job = Job(model, task, depth, rate, seed)
             order = order_of(job, rate in chosen, abs(index - place) <= 1)
@@ -249,6 +252,8 @@ def order_of(job: Job, is_chosen: bool, is_near: bool) -> int | None:
     """
     depth = job.frozen_layers
     is_thin = depth in THIN[job.model]
+    if job.seed == 0 and job.learning_rate in RATES[: AT_LEAST[job.model]]:
+        return 0
     if is_thin and job.learning_rate not in THIN_RATES:
         return None
     # No shipped space asks for N = 2 of 6: it takes no part in the measured curves.
