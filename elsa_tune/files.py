@@ -11,6 +11,8 @@ from typing import BinaryIO
 PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 LONGEST_NAME = 100
 _POINTER = b"version https://git-lfs"
+# Of two slashes a Path that was made of a URL has kept one.
+_URL = re.compile(r"[a-z][a-z0-9+.-]+:/", re.IGNORECASE)
 
 
 def write_aside(
@@ -76,6 +78,11 @@ def expanded(path: str | Path) -> Path:
     Where there is no such user, ~name is a file's own name, as it is to a shell.
     """
     return Path(os.path.expanduser(path))
+
+
+def is_url(path: str | Path) -> bool:
+    """Return whether this is a URL, such as s3://BUCKET/NAME, or what a Path has kept of one."""
+    return _URL.match(str(path)) is not None
 
 
 def slug(name: str) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 from safetensors import SafetensorError
 
 from elsa_tune.errors import StorageError, UsageError
+from elsa_tune.specs.arguments import check_out_is_here
 
 
 def check_out(out: Path, kind: str, marker: str, *, overwrite: bool) -> None:
@@ -19,6 +20,7 @@ def check_out(out: Path, kind: str, marker: str, *, overwrite: bool) -> None:
     kind: `export` or `bundle`, for messages. marker: a file that each of that kind has.
     overwrite: whether an earlier one of that kind may go.
     """
+    check_out_is_here(out)
     try:
         is_new = not out.exists() or (out.is_dir() and not any(out.iterdir()))
         is_earlier = (out / marker).is_file()

@@ -13,6 +13,7 @@ from elsa_tune.exporting.predicting import Predictor
 from elsa_tune.exporting.progress_line import ProgressLine
 from elsa_tune.files import write_aside
 from elsa_tune.searching.output import PipeSafe, Say, unfiltered
+from elsa_tune.specs.arguments import check_out_is_here
 from elsa_tune.tasks.row_files import STDIN, Chunk, RowFile, input_format
 from elsa_tune.tasks.table_file import check_readable, format_of
 from elsa_tune.tasks.written_rows import Written
@@ -97,6 +98,7 @@ def _formats(request: PredictRequest) -> str:
 
 def _check_out(out: Path, request: PredictRequest) -> None:
     """Raise UsageError where the file to write cannot be, or must not be, written."""
+    check_out_is_here(out)
     if out.exists():
         if not out.is_file():
             raise UsageError(f"`out` {out} is not a file; name one")

@@ -20,6 +20,7 @@ from elsa_tune.report.cost_chart import quality_by_cost
 from elsa_tune.report.figures import draw
 from elsa_tune.report.page import Origins, by_name, comparisons_by_name, page_html
 from elsa_tune.results.results_csv import write_results
+from elsa_tune.specs.arguments import check_out_is_here
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.trial import Phase
 
@@ -51,6 +52,7 @@ def check_folder(folder: Path) -> None:
 
     Raises StorageError for a place that cannot be written. Nothing is made there.
     """
+    check_out_is_here(folder)
     try:
         there = folder
         while not (there.exists() or there.is_symlink()):

@@ -4,10 +4,12 @@ import functools
 import inspect
 import numbers
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from elsa_tune.errors import UsageError, quoted
+from elsa_tune.files import is_url
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -152,3 +154,12 @@ def _what(value: Any) -> str:
     if kind[0].lower() in "aeiou":
         article = "an"
     return f"{article} {kind}"
+
+
+def check_out_is_here(out: Path) -> None:
+    """Raise UsageError for a URL as the place to write: it would become a folder `s3:` here."""
+    if is_url(out):
+        raise UsageError(
+            f"`out` {out} is a URL; name a place on this machine, and copy from there what is "
+            "written"
+        )

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from elsa_tune.errors import DataError, shortlist
+from elsa_tune.files import is_url
 
 FORMATS = ("csv", "tsv", "jsonl", "parquet")
 SUFFIXES = {
@@ -167,7 +168,9 @@ def _check_file(path: Path) -> None:
         raise DataError(f"data file {path} is a link to {path.readlink()}, where nothing is")
     hint = ""
     folder = path.parent
-    if folder.is_dir():
+    if is_url(path):
+        hint = ": a URL is not read, so save its file on this machine"
+    elif folder.is_dir():
         names = [entry.name for entry in folder.iterdir()]
         likely = difflib.get_close_matches(path.name, names, n=1, cutoff=0.8)
         if likely:

@@ -6,7 +6,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from elsa_tune.errors import StorageError, TrackingError
-from elsa_tune.files import expanded
+from elsa_tune.files import expanded, is_url
 from elsa_tune.tracking.database_drivers import database_url
 from elsa_tune.tracking.paths import DATABASE, default_root, default_storage
 from elsa_tune.tracking.stores import is_registered, registered_schemes
@@ -23,8 +23,6 @@ from elsa_tune.tracking.uris import (
 TRACKING_VARIABLE = "MLFLOW_TRACKING_URI"
 # Secrets that MLflow sends to every server that it asks.
 _CREDENTIALS = ("MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN")
-# Of two slashes a Path that was made of a URL has kept one.
-_URL = re.compile(r"[a-z][a-z0-9+.-]+:/", re.IGNORECASE)
 _FILE_URL = re.compile(r"file:(//)?/(?!/)", re.IGNORECASE)
 
 
@@ -149,7 +147,7 @@ def storage_path(named: str) -> str:
     file_url = _FILE_URL.match(named)
     if file_url is not None:
         return "/" + unquote(named[file_url.end() :])
-    if _URL.match(named):
+    if is_url(named):
         raise StorageError(
             f"the storage path {shown_uri(named)} is a URL, and a journal needs a folder; name "
             "one, and give the URL as `artifacts`, which keeps a copy there"

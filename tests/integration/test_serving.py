@@ -18,7 +18,7 @@ import elsa_tune
 from tests.conftest import Run
 from tests.exporting import exported_model
 from tests.integration.conftest import free_port
-from tests.integration.test_export import end, start
+from tests.integration.test_export import start
 from tests.unit.test_bundle import task_of
 
 pytestmark = pytest.mark.thorough
@@ -32,21 +32,20 @@ ASK = """
 import json, sys, urllib.error, urllib.request
 from concurrent.futures import ThreadPoolExecutor
 
-port, texts = int(sys.argv[1]), json.loads(sys.argv[2])
+port, bodies = int(sys.argv[1]), json.loads(sys.argv[2])
 serve.start(http_options={"port": port})
 serve.run(app)
 opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
-def ask(text):
-    data = json.dumps({"text": text}).encode()
+def ask(body):
     try:
-        with opener.open(f"http://127.0.0.1:{port}", data, timeout=200) as answer:
+        with opener.open(f"http://127.0.0.1:{port}", body.encode(), timeout=200) as answer:
             return json.load(answer)
     except urllib.error.HTTPError as error:
         return error.code
 
-with ThreadPoolExecutor(len(texts)) as pool:
-    print(json.dumps(list(pool.map(ask, texts))))
+with ThreadPoolExecutor(len(bodies)) as pool:
+    print(json.dumps(list(pool.map(ask, bodies))))
 serve.shutdown()
 """
 
@@ -113,11 +112,17 @@ def test_the_guides_service_answers(
     assert code.count('"num_cpus": 2') == 1
     code = code.replace('"num_cpus": 2', '"num_cpus": 1')
     (router.parent / "app.py").write_text(code + ASK)
-    asked = ("app.py", str(free_port()), json.dumps([*TEXTS, 3, "\ud800"]))
-    out = end(start(*asked, cwd=router.parent, python=SERVE))
+    bodies = [json.dumps({"text": text}) for text in [*TEXTS, 3, None, "\ud800"]]
+    bodies += ["", "no JSON", "[]", "{}", '"a text"']
+    asked = ("app.py", str(free_port()), json.dumps(bodies))
+    process = start(*asked, cwd=router.parent, python=SERVE)
+    out, said = process.communicate(timeout=300)
+    assert process.returncode == 0, said
+    assert "max_batch_size" not in out + said  # as Ray warns where a batch can never be so large
     [answers] = [json.loads(line) for line in out.splitlines() if line.startswith("[{")]
     # What is no text fails no other request.
-    assert answers[len(TEXTS) :] == [400, 400]
+    refused = len(bodies) - len(TEXTS)
+    assert answers[len(TEXTS) :] == [400] * refused
     answers = answers[: len(TEXTS)]
     for name, found in elsa_tune.load_bundle(router).predict(TEXTS).items():
         assert [answer[name][0] for answer in answers] == list(found.labels)

@@ -799,6 +799,12 @@ def test_what_appears_while_it_is_written_stays(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [out]
 
 
+def test_a_url_is_no_folder(paths: SearchPaths) -> None:
+    for out in (Path("s3://bucket/model"), Path("gs://bucket/model")):
+        with pytest.raises(UsageError, match="bucket/model is a URL; name a place on this machine"):
+            export(ExportRequest(paths=paths, out=out), lambda text: None)
+
+
 def test_the_folder_one_is_in_is_not_replaced(
     paths: SearchPaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

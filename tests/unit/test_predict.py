@@ -562,6 +562,8 @@ def test_columns_that_cannot_do_for_all_tasks_are_named_for_some(folder: Path, r
         (["mood", "rows.csv", "--out", "rows.csv"], "--out rows.csv is the file with the rows"),
         (["mood", "rows.csv", "--out", "other.csv"], "other.csv is there already"),
         (["mood", "rows.csv", "--out", "no/x.csv"], "there is no folder no; create it first"),
+        (["mood", "rows.csv", "--out", "s3://bucket/x.csv"], "--out s3:/bucket/x.csv is a URL"),
+        (["mood", "s3://bucket/rows.csv"], "a URL is not read, so save its file on this machine"),
         (["mood", "rows.csv", "--format", "parquet"], "Parquet is not written to stdout: name a"),
     ],
 )

@@ -127,6 +127,13 @@ def test_files_that_no_report_wrote_are_not_replaced(drawn: Run, tmp_path: Path)
         assert drawn("--from", table, "--out", out).status == 0
 
 
+def test_a_url_is_no_folder(drawn: Run, tmp_path: Path) -> None:
+    rows = saved(tmp_path, falling_curve())
+    found = drawn("--from", rows, "--out", "s3://bucket/report")
+    assert (found.status, found.out) == (2, "") and "s3:/bucket/report is a URL" in found.err
+    assert not Path("s3:").exists()
+
+
 def test_the_working_directory_is_no_default(drawn: Run, tmp_path: Path) -> None:
     found = drawn("--from", saved(tmp_path, falling_curve()), "--out", "")
     assert (found.status, found.out) == (2, "") and "--out is empty; name a folder" in found.err
