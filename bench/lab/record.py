@@ -254,12 +254,12 @@ def order_of(job: Job, is_chosen: bool, is_near: bool) -> int | None:
     is_thin = depth in THIN[job.model]
     if job.seed == 0 and job.learning_rate in RATES[: AT_LEAST[job.model]]:
         return 0
-    if is_thin and job.learning_rate not in THIN_RATES:
-        return None
     # No shipped space asks for N = 2 of 6: it takes no part in the measured curves.
     later = 6 if depth == 2 else 0
     if is_chosen and job.seed in MEASURING and depth != 2:
         return 1
+    if is_thin and job.learning_rate not in THIN_RATES:
+        return None
     if job.seed == 0:
         return later
     if is_thin and job.seed < SEEDS_THIN:
