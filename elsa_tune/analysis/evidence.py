@@ -13,6 +13,7 @@ import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from elsa_tune.analysis.failures import failed_runs
 from elsa_tune.analysis.groups import ResultGroup, equal_units
@@ -126,6 +127,47 @@ def _example_draws(
     return ExampleDraws.of(resample(predictions, metric), columns)
 
 
+class SeenByLooks:
+    """What planned looks see, found when it is first asked for.
+
+    A pickled one holds all that they see, and nothing of where that was found: predictions may lie
+    where another process does not reach, and a store's URI may have a password.
+    """
+
+    def __init__(
+        self,
+        group: ResultGroup,
+        measured: Runs,
+        evidence: Evidence | None,
+        looks_by_candidate: Mapping[Candidate, Looks],
+    ) -> None:
+        given = (group, measured, evidence, looks_by_candidate)
+        self._find_taken = functools.partial(_taken, *given)
+        self._find_of_full_model = functools.partial(_of_full_model, *given)
+        self._candidates = tuple(looks_by_candidate)
+        self._taken: dict[Candidate, Taken] = {}
+
+    def taken(self, candidate: Candidate) -> Taken:
+        """Return a depth's looks whose seeds are all there, each with what it sees."""
+        if candidate not in self._candidates:
+            return ()
+        if candidate not in self._taken:
+            self._taken[candidate] = self._find_taken(candidate)
+        return self._taken[candidate]
+
+    @functools.cached_property
+    def of_full_model(self) -> Uncertainty | None:
+        """What its planned seeds tell of the full model; None where it has none."""
+        return self._find_of_full_model()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {
+            "_candidates": self._candidates,
+            "_taken": {candidate: self.taken(candidate) for candidate in self._candidates},
+            "of_full_model": self.of_full_model,
+        }
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedLooks:
     """When the depths of a curve are tested, and what each test sees."""
@@ -138,13 +180,8 @@ class PlannedLooks:
     are_lost: bool = False
     # The target that the search was planned for; None where that is not known.
     own_target: float | None = None
-    # Returns a depth's looks whose seeds are all there, each with what it sees.
-    taken: Callable[[Candidate], Taken] = field(repr=False, compare=False)
-    # Returns what is known of the full model without seeds that were added later; None where it
-    # has no planned ones.
-    of_full_model: Callable[[], Uncertainty | None] = field(
-        repr=False, compare=False, default=lambda: None
-    )
+    # None where no depth has looks.
+    seen: SeenByLooks | None = field(default=None, repr=False, compare=False)
 
     @property
     def is_walk(self) -> bool:
@@ -164,6 +201,17 @@ class PlannedLooks:
         """Whether the seeds of the first look at the first depth are all there."""
         order = self.order()
         return bool(order) and len(self.taken(order[0])) > 0
+
+    def taken(self, candidate: Candidate) -> Taken:
+        """Return a depth's looks whose seeds are all there, each with what it sees."""
+        return () if self.seen is None else self.seen.taken(candidate)
+
+    def of_full_model(self) -> Uncertainty | None:
+        """Return what is known of the full model without seeds that were added later.
+
+        None where it has no planned ones.
+        """
+        return None if self.seen is None else self.seen.of_full_model
 
     def order(self) -> list[Candidate]:
         """Return the depths as they are tested: each follows the one it was planned to follow."""
@@ -191,7 +239,7 @@ def planned_looks(
         return None
     targets = {row.planned_target for row in rows}
     own_target = targets.pop() if len(targets) == 1 else None
-    without_looks = PlannedLooks(by_candidate={}, own_target=own_target, taken=lambda candidate: ())
+    without_looks = PlannedLooks(by_candidate={}, own_target=own_target)
     if any(looks.are_lost for looks in recorded):
         return replace(without_looks, are_planned=False, are_lost=True)
     searches = {row.search for row in rows}
@@ -200,22 +248,10 @@ def planned_looks(
     looks_by_candidate = _looks_by_candidate(measured)
     if looks_by_candidate is None or len(searches) > 1:
         return without_looks
-
-    @functools.cache
-    def taken(candidate: Candidate) -> Taken:
-        if candidate not in looks_by_candidate:
-            return ()
-        return _taken(group, measured, evidence, looks_by_candidate, candidate)
-
-    @functools.cache
-    def of_full_model() -> Uncertainty | None:
-        return _of_full_model(group, measured, evidence, looks_by_candidate)
-
     return PlannedLooks(
         by_candidate=looks_by_candidate,
         own_target=own_target,
-        taken=taken,
-        of_full_model=of_full_model,
+        seen=SeenByLooks(group, measured, evidence, looks_by_candidate),
     )
 
 

@@ -6,12 +6,15 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
+import pickle
 import re
 import shutil
 import sqlite3
 import time
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -19,6 +22,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+import elsa_tune
+from elsa_tune.analysis.answers import answer_curves
+from elsa_tune.sources.source import Question
+from elsa_tune.sources.stored import Stored
 from elsa_tune.tracking.rows import rows_of
 from elsa_tune.tracking.state import read_state
 from tests.conftest import Run
@@ -96,6 +103,45 @@ def test_a_store_is_answered_as_it_was(
     monkeypatch.chdir(stored)
     found = run("operating-point", "--search", name, "--tracking-uri", STORE, "--format", "json")
     check_answer(found.out, f"{name}-stored", stored)
+
+
+def told(values: Any) -> list[str]:
+    """Return what answers, curves or comparisons say; curves are answered anew."""
+    texts = [repr(values), values.to_dataframe().to_csv()]
+    if isinstance(values, elsa_tune.Curves):
+        for answer in answer_curves(values, 0.8):
+            texts += [str(answer), answer.sentence, answer.certainty]
+    return texts
+
+
+def told_again(pickled: bytes) -> list[str]:
+    return told(pickle.loads(pickled))
+
+
+def test_what_is_asked_from_python_says_the_same_in_another_process_without_the_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = recorded_work(tmp_path / "work")
+    monkeypatch.chdir(work)
+    search = elsa_tune.load_search("minilm-hunt")
+    trials = search.trials()
+    found: list[Any] = []
+    for source in (search, trials, trials.drop(columns="looks")):
+        found += [ask(source) for ask in (elsa_tune.answer, elsa_tune.curve, elsa_tune.compare)]
+    store = Stored(f"sqlite:///{work}/mlruns/mlflow.db")
+    question = Question(search="minilm-hunt")
+    rows = store.ask(question, print)
+    found.append(elsa_tune.Curves(store.curves(question, rows)))
+    pickles = [pickle.dumps(values) for values in found]
+    before = [told(values) for values in found]
+    for values, pickled in zip(found, pickles, strict=True):
+        assert pickle.loads(pickled) == values
+        assert b"mlflow.db" not in pickled  # a store's URI may have a password
+    shutil.rmtree(work / "mlruns")
+    spawning = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=spawning) as pool:
+        after = list(pool.map(told_again, pickles))
+    assert after == before
 
 
 @pytest.fixture
