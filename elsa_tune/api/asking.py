@@ -2,7 +2,6 @@
 
 import html
 import math
-import numbers
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,7 +25,7 @@ from elsa_tune.sources.journals import Journals
 from elsa_tune.sources.source import Question, Source, target_of
 from elsa_tune.sources.stored import Stored
 from elsa_tune.sources.tables import Published, Table
-from elsa_tune.specs.arguments import checked
+from elsa_tune.specs.arguments import checked, is_number
 from elsa_tune.specs.cost import Cost, Latencies
 from elsa_tune.specs.trial import Phase
 from elsa_tune.tracking.paths import SearchPaths, find_search, search_names
@@ -201,8 +200,7 @@ def _by_label(curves: Sequence[FreezeCurve], seconds: Mapping[Any, Any]) -> dict
         label = str(key)  # a depth may be given as a number
         if label not in known:
             raise UnknownNameError.among("way", label, known)
-        is_real = isinstance(value, numbers.Real) and not isinstance(value, bool)
-        if not is_real or not 0 < value < math.inf:
+        if not is_number(value) or not 0 < value < math.inf:
             raise UsageError(
                 f"`latencies` has {quoted(value)} for '{label}'; give the seconds, above 0, that "
                 "the exported model takes for one input"
@@ -243,7 +241,7 @@ def _mapped(columns: Mapping[str, Any] | None) -> list[str]:
     for ours, theirs in (columns or {}).items():
         if isinstance(theirs, str):
             texts.append(f"{ours}={theirs}")
-        elif isinstance(theirs, numbers.Real):
+        elif isinstance(theirs, bool) or is_number(theirs):
             texts.append(f"{ours}=={theirs}")
         else:
             raise UsageError(

@@ -8,6 +8,8 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
+import numpy as np
+
 from elsa_tune.errors import UsageError, quoted
 from elsa_tune.files import is_url
 
@@ -67,13 +69,19 @@ def _fits(value: Any, hint: Any) -> bool:
     if origin is not None:
         parts = get_args(hint)
         return _fits_generic(value, origin, parts)
-    if hint in (int, float) and isinstance(value, bool):
-        return False  # which Python counts among the whole numbers
     if hint is int:
-        return isinstance(value, numbers.Integral)
+        return is_number(value) and isinstance(value, numbers.Integral)
     if hint is float:
-        return isinstance(value, numbers.Real)
+        return is_number(value)
     return isinstance(value, hint)
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value is a real number.
+
+    True, which Python counts among them, is none, and neither is NumPy's span of time.
+    """
+    return isinstance(value, numbers.Real) and not isinstance(value, bool | np.timedelta64)
 
 
 def _fits_generic(value: Any, origin: Any, parts: tuple[Any, ...]) -> bool:

@@ -168,6 +168,19 @@ def test_numbers_of_numpy_are_numbers(tmp_path: Path, monkeypatch: pytest.Monkey
             elsa_tune.search("minilm", "stdlib", space="none", **given)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    "argument", ["max_time", "checkpoint", "hung_after", "gpu_hours", "seeds", "cpus_per_trial"]
+)
+def test_a_span_of_time_of_numpy_is_no_number(argument: str) -> None:
+    given: dict[str, Any] = {argument: np.timedelta64(3, "h")}
+    for call in (
+        lambda: elsa_tune.search("minilm", "stdlib", **given),
+        lambda: elsa_tune.resume("moods", **given),
+    ):
+        with pytest.raises(UsageError, match=f"^`{argument}` is a timedelta64; give a "):
+            call()
+
+
 @pytest.mark.parametrize("given", [90, 90.0, "90s", "1.5m", timedelta(seconds=90)])
 def test_a_time_is_a_text_seconds_or_a_timedelta(
     given: Any, monkeypatch: pytest.MonkeyPatch
