@@ -19,6 +19,7 @@ from elsa_tune.api.arguments import storage_at
 from elsa_tune.api.shown import Answers, Comparisons, Curves, frame_of
 from elsa_tune.errors import ElsaTuneError, UnknownNameError, UsageError, quoted
 from elsa_tune.exporting.latencies import latencies_of
+from elsa_tune.files import expanded
 from elsa_tune.results.results_csv import csv_text, write_results
 from elsa_tune.searching.output import Say, say
 from elsa_tune.sources.journals import Journals
@@ -254,7 +255,7 @@ def _mapped(columns: Mapping[str, Any] | None) -> list[str]:
 def _source(source: Any, columns: Sequence[str], scale: Scale) -> Source:
     """Return the results that are meant. columns, scale: of a table alone. Raises UsageErrors."""
     if _is_table(source):
-        return Table(Path(source), columns, percent=scale == "percent")
+        return Table(expanded(source), columns, percent=scale == "percent")
     if columns or scale == "percent":
         raise UsageError(
             "`map` and `scale` percent are for a results table or a DataFrame; leave them out, or "
@@ -269,7 +270,7 @@ def _source(source: Any, columns: Sequence[str], scale: Scale) -> Source:
         uri = StorePaths(Path.cwd()).tracking_uri(text)
         return Stored(uri)
     if text.endswith(".jsonl"):
-        return Journals(Path(text))
+        return Journals(expanded(text))
     recorded = load_search(text)
     return Journals(recorded.paths.journal)
 
@@ -286,4 +287,4 @@ def _is_table(source: Any) -> bool:
     if "/" in text or text.lower().endswith(_TABLES):
         return True
     is_search = text in search_names(storage_at(None))
-    return not is_search and Path(text).exists()
+    return not is_search and expanded(text).exists()

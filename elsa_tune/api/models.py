@@ -7,6 +7,7 @@ from typing import Any, Literal
 import pandas as pd
 
 from elsa_tune.api.asking import Search, load_search
+from elsa_tune.files import expanded
 from elsa_tune.searching.output import say
 from elsa_tune.specs.arguments import checked
 
@@ -42,10 +43,10 @@ def export(
         source = load_search(source)
     rows_to_check = None
     if check is not None:
-        rows_to_check = Path(check)
+        rows_to_check = expanded(check)
     request = ExportRequest(
         paths=source.paths,
-        out=Path(out),
+        out=expanded(out),
         layers=layers,
         way=way,
         check=rows_to_check,
@@ -84,9 +85,11 @@ def predict(
     from elsa_tune.training.bundle.texts import split_texts
 
     given: Any = rows
-    if not isinstance(rows, pd.DataFrame | str | Path):
+    if isinstance(rows, str | Path):
+        given = expanded(rows)
+    elif not isinstance(rows, pd.DataFrame):
         given = split_texts(rows, missing="")
     texts = [text] if isinstance(text, str) else text
     tasks = [task] if isinstance(task, str) else task
-    predictor = Predictor(Path(model), tasks, texts, probabilities=probabilities)
+    predictor = Predictor(expanded(model), tasks, texts, probabilities=probabilities)
     return predict_frame(predictor, given, say, input_format)

@@ -14,7 +14,7 @@ import torch
 
 from elsa_tune.errors import ModelError, UnknownNameError, UsageError
 from elsa_tune.exporting.folder import aside, check_out
-from elsa_tune.files import why_no_folder
+from elsa_tune.files import expanded, why_no_folder
 from elsa_tune.searching.output import say
 from elsa_tune.specs.arguments import checked
 from elsa_tune.tracking.mlflow.models import write_pyfunc
@@ -55,7 +55,7 @@ def bundle(
     default the first of `models`, if that is a bundle, which is then changed in place. remove:
     tasks to leave out. Returns the folder. Raises UsageErrors; then nothing is written.
     """
-    folders = [Path(model) for model in models]
+    folders = [expanded(model) for model in models]
     target, is_changed = _target(folders, out)
     may_replace = overwrite or is_changed
     check_out(target, "bundle", ABOUT, overwrite=may_replace)
@@ -92,7 +92,7 @@ def bundle(
 def _target(models: Sequence[Path], out: str | Path | None) -> tuple[Path, bool]:
     """Return the folder to write, and whether that is a bundle which is changed in place."""
     if out is not None:
-        return Path(out), False
+        return expanded(out), False
     if models:
         first = models[0]
         if os.path.isfile(first / ABOUT):  # no error either where no folder has such a name

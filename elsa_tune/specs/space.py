@@ -17,6 +17,7 @@ from pydantic import (
 )
 
 from elsa_tune.errors import SpaceError, UnknownNameError, nearest, quoted
+from elsa_tune.files import expanded
 from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.adapt.candidates import (
     REFERENCE,
@@ -311,7 +312,7 @@ def shipped_spaces() -> dict[str, Path]:
 
 
 def _find(path: str) -> Path:
-    file = Path(path)
+    file = expanded(path)
     if file.is_file():
         return file
     shipped = shipped_spaces()

@@ -391,6 +391,65 @@ def test_a_text_may_name_any_table(
     assert len(elsa_tune.answer(name)) == 1
 
 
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the user's home; work in another folder."""
+    home = tmp_path / "home"
+    work = tmp_path / "work"
+    home.mkdir()
+    work.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.chdir(work)
+    return home
+
+
+def test_results_may_lie_in_the_users_home(home: Path) -> None:
+    results().to_csv(home / "r.csv", index=False)
+    expected = elsa_tune.answer(home / "r.csv")
+    assert elsa_tune.answer("~/r.csv") == expected
+    assert elsa_tune.answer(Path("~/r.csv")) == expected
+    assert elsa_tune.curve("~/r.csv") == elsa_tune.curve(home / "r.csv")
+    assert elsa_tune.compare("~/r.csv") == elsa_tune.compare(home / "r.csv")
+    searched(home)
+    [found] = elsa_tune.answer("~/first/journal.jsonl")
+    assert found.search == "first"
+
+
+def test_models_and_spaces_may_lie_in_the_users_home(home: Path) -> None:
+    (home / "model").write_text("no folder")
+    (home / "mine.yaml").write_text("epochs: none")
+    calls: list[tuple[Callable[[], Any], str]] = [
+        (lambda: elsa_tune.predict("~/model", ["a text"]), f"there is no folder {home}/model"),
+        (lambda: elsa_tune.load_bundle("~/model"), f"there is no folder {home}/model"),
+        (lambda: elsa_tune.bundle(["~/model"], "b"), f"there is no folder {home}/model"),
+        (lambda: elsa_tune.bundle(["a"], "~/model"), f"^{home}/model is there already"),
+        (lambda: elsa_tune.search("minilm", "stdlib", space="~/mine.yaml"), "epochs"),
+    ]
+    for call, words in calls:
+        with pytest.raises(UsageError, match=words):
+            call()
+
+
+def test_what_is_exported_and_the_rows_of_files_may_lie_in_the_users_home(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    searched(home)
+    search = elsa_tune.load_search("first", storage_path="~")
+    requests: list[Any] = []
+    monkeypatch.setattr("elsa_tune.exporting.model.export", lambda *given: requests.append(given))
+    assert elsa_tune.export(search, "~/model", check="~/rows.csv") == home / "model"
+    [(request, _)] = requests
+    assert request.check == home / "rows.csv"
+    asked: list[Any] = []
+    monkeypatch.setattr("elsa_tune.exporting.predicting.Predictor", lambda *given, **more: given)
+    monkeypatch.setattr(
+        "elsa_tune.exporting.predicted_frame.predict_frame", lambda *given: asked.append(given)
+    )
+    elsa_tune.predict("~/model", "~/rows.csv")
+    [((model, *_), rows, *_)] = asked
+    assert (model, rows) == (home / "model", home / "rows.csv")
+
+
 def test_a_recorded_search_is_meant_before_a_file_of_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

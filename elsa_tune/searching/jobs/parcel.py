@@ -115,7 +115,7 @@ def pack(options: SearchOptions, requests: Sequence[Request], here: Path) -> Par
     if options.data_dir is not None:
         glue_tasks = [request.spec.task for request in requests]
         options = replace(options, data_dir=packer.glue(options.data_dir, glue_tasks))
-    space = Path(options.space)
+    space = expanded(options.space)
     if space.is_file():
         options = replace(options, space=packer.file(options.space, space))
     return Parcel(options, packer.files, packer.written)

@@ -16,7 +16,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from elsa_tune.errors import DataError, ModelError, UnknownNameError
-from elsa_tune.files import why_no_folder
+from elsa_tune.files import expanded, why_no_folder
 from elsa_tune.specs.arguments import checked
 from elsa_tune.tasks.types.base import Logits, TaskType
 from elsa_tune.tasks.types.registry import is_known, type_of_export
@@ -267,7 +267,7 @@ class Bundle:
 @checked()
 def load_bundle(folder: str | Path) -> Bundle:
     """Load a folder that `elsa-tune bundle` wrote, on the CPU. Raises ModelError."""
-    path = Path(folder)
+    path = expanded(folder)
     fault = why_no_folder(path)
     if fault is not None:
         raise ModelError(f"{fault}; `elsa-tune bundle` writes one")
