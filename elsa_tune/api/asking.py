@@ -2,6 +2,7 @@
 
 import html
 import math
+import os
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,15 +30,15 @@ from elsa_tune.sources.tables import Published, Table
 from elsa_tune.specs.arguments import checked, is_number
 from elsa_tune.specs.cost import Cost, Latencies
 from elsa_tune.specs.trial import Phase
-from elsa_tune.tracking.paths import SearchPaths, find_search, search_names
+from elsa_tune.tracking.paths import SearchPaths, find_search, journal_at, search_names
 from elsa_tune.tracking.places import StorePaths
 
 Found = TypeVar("Found")
 # A table's names for our columns, or their values in all rows.
 Columns: TypeAlias = Mapping[str, str | float]
 Scale: TypeAlias = Literal["fraction", "percent"]
-# How the name of a table ends, beside any path that is there.
-_TABLES = (".csv", ".tsv", ".json")
+# How the name of a table or a journal ends, beside any path that is there.
+_FILES = (".csv", ".tsv", ".json", ".jsonl")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +99,9 @@ def answer(
 ) -> Answers:
     """Return what `elsa-tune operating-point` answers, for all models, tasks and sizes of a source.
 
-    source: a `Search`, a search's name, a results table or journal (path), a DataFrame with a
-    table's columns, `published`, or an MLflow store (`sqlite:///...`, `http://...`). target: the
-    share of the full model's quality to keep, in (0, 1]; by default the search's own, else 0.9.
+    source: a `Search`, a search's name, its folder or journal, a results table (path), a DataFrame
+    with a table's columns, `published`, or an MLflow store (`sqlite:///...`, `http://...`). target:
+    the share of the full model's quality to keep, in (0, 1]; by default the search's own, else 0.9.
     map: of a table, the names that our columns have there, as `{"seed": "run"}`, or one value for
     all rows: a number, or a text after `=`, as `{"runs": 1, "model": "=bert_base"}`. scale: of a
     table's qualities, `fraction` or `percent`.
@@ -254,13 +255,19 @@ def _mapped(columns: Mapping[str, Any] | None) -> list[str]:
 
 def _source(source: Any, columns: Sequence[str], scale: Scale) -> Source:
     """Return the results that are meant. columns, scale: of a table alone. Raises UsageErrors."""
-    if _is_table(source):
-        return Table(expanded(source), columns, percent=scale == "percent")
+    if isinstance(source, str) and not source.strip():
+        raise UsageError("`source` is empty; give a search or its name, a results table or a store")
+    path = _path(source)
+    journal = None if path is None else journal_at(path)
+    if path is not None and journal is None:
+        return Table(path, columns, percent=scale == "percent")
     if columns or scale == "percent":
         raise UsageError(
             "`map` and `scale` percent are for a results table or a DataFrame; leave them out, or "
             "give one as `source`"
         )
+    if journal is not None:
+        return Journals(journal)
     if isinstance(source, Search):
         return Journals(source.paths.journal)
     text = str(source)
@@ -269,22 +276,18 @@ def _source(source: Any, columns: Sequence[str], scale: Scale) -> Source:
     if "://" in text:
         uri = StorePaths(Path.cwd()).tracking_uri(text)
         return Stored(uri)
-    if text.endswith(".jsonl"):
-        return Journals(expanded(text))
     recorded = load_search(text)
     return Journals(recorded.paths.journal)
 
 
-def _is_table(source: Any) -> bool:
-    """Whether a source is a table's path, and not a search's name, which has no `/`."""
+def _path(source: Any) -> Path | None:
+    """Return the path that a source is; None for a search, its name, a store and `published`."""
     if isinstance(source, Search):
-        return False
+        return None
     text = str(source)
-    if text == "published" or "://" in text or text.endswith(".jsonl"):
-        return False
-    if isinstance(source, Path):
-        return True
-    if "/" in text or text.lower().endswith(_TABLES):
-        return True
-    is_search = text in search_names(storage_at(None))
-    return not is_search and expanded(text).exists()
+    if text == "published" or "://" in text:
+        return None
+    is_path = isinstance(source, Path) or "/" in text or text.lower().endswith(_FILES)
+    if not is_path and text not in search_names(storage_at(None)):  # a name has no `/`
+        is_path = os.path.exists(expanded(text))  # no error either where no file has such a name
+    return expanded(source) if is_path else None

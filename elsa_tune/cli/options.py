@@ -359,6 +359,13 @@ def _fields(group: Any, instead: Mapping[str, Any] = SEARCH_OPTIONS) -> list[ins
     return options
 
 
+def results_path(text: str) -> Path:
+    """Return the path of `--from`; '' would silently be the working directory."""
+    if not text.strip():
+        raise UsageError("--from is empty; name a results table, or a search's folder")
+    return Path(text)
+
+
 def out_folder(text: str) -> Path:
     """Return the folder of an `--out` option; '' would silently be the working directory."""
     if not text.strip():

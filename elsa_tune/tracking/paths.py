@@ -1,5 +1,6 @@
 """The places of a search's record on disk, and of what lies beside a store that is a file."""
 
+import os
 import shlex
 import tempfile
 from pathlib import Path
@@ -9,6 +10,7 @@ from elsa_tune.files import PLAIN_NAME
 from elsa_tune.tracking.uris import DATABASE_SCHEMES, HIDDEN, SQLITE, scheme_of
 
 SEARCH_NAME = PLAIN_NAME
+JOURNAL = "journal.jsonl"  # of a search, in its folder
 # The file of the default store, in the folder around the default storage.
 DATABASE = "mlflow.db"
 
@@ -25,7 +27,7 @@ class SearchPaths:
         self.storage = storage.absolute()
         self.name = name
         self.folder = self.storage / name
-        self.journal = self.folder / "journal.jsonl"  # what happened, ahead of everything else
+        self.journal = self.folder / JOURNAL  # what happened, ahead of everything else
         self.lock = lock_of(self.journal)  # held by the one driver that may write the journal
         self.specification = self.folder / "search.json"  # enough to rebuild the search
         self.forwarded = self.folder / "forwarded.json"  # up to where its store has the journal
@@ -89,6 +91,15 @@ class SearchPaths:
 
 def lock_of(journal: Path) -> Path:
     return journal.with_suffix(".lock")
+
+
+def journal_at(path: Path) -> Path | None:
+    """Return the journal that a path names, itself or as a search's folder; None for neither."""
+    if path.suffix == Path(JOURNAL).suffix:
+        return path
+    journal = path / JOURNAL
+    is_there = os.path.isfile(journal)  # no error either where no file can have such a name
+    return journal if is_there else None
 
 
 def search_names(storage: Path) -> list[str]:

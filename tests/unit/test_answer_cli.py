@@ -54,6 +54,22 @@ def store(monkeypatch: pytest.MonkeyPatch) -> Callable[[Sequence[ResultRow]], li
 Store = Callable[[Sequence[ResultRow]], list[str]]
 
 
+def test_a_search_is_asked_by_its_folder_and_a_folder_of_searches_refused(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = searched(tmp_path / "mlruns" / "searches").folder
+    (folder / "ray.json").write_text("{")
+    assert run("operating-point", "--from", folder).out == run("operating-point", "first").out
+    for place in (".", "mlruns", folder.parent):
+        refused = run("curve", "--from", place)
+        assert refused.status == 2
+        assert f"{place} is no results table, but has recorded searches: first" in refused.err
+    empty = run("compare", "--from", "")
+    assert (empty.status, empty.out) == (2, "")
+    assert "--from is empty; name a results table, or a search's folder" in empty.err
+
+
 def test_the_table_says_the_answer_first(run: Run, save: Save) -> None:
     found = run("operating-point", "--from", save(falling_curve()))
     lines = found.out.splitlines()

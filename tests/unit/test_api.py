@@ -391,6 +391,26 @@ def test_a_text_may_name_any_table(
     assert len(elsa_tune.answer(name)) == 1
 
 
+def test_a_search_is_asked_by_its_folder_and_a_folder_of_searches_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = searched(StorePaths(tmp_path).storage).folder
+    (folder / "ray.json").write_text("{")
+    expected = elsa_tune.answer("first")
+    for place in (folder, str(folder), "mlruns/searches/first"):
+        assert elsa_tune.answer(place) == expected
+    for place in (".", "mlruns", "mlruns/searches", folder.parent):
+        with pytest.raises(ResultsError) as refused:
+            elsa_tune.answer(place)
+        said = f"{place} is no results table, but has recorded searches: first; give the folder of"
+        assert str(refused.value).startswith(said)
+        assert elsa_tune.answer(str(refused.value).partition("such as ")[2]) == expected
+    for empty in ("", " "):
+        with pytest.raises(UsageError, match=r"^`source` is empty; give a search or its name, "):
+            elsa_tune.answer(empty)
+
+
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return the user's home; work in another folder."""

@@ -25,9 +25,11 @@ from elsa_tune.cli.options import (
     named_search,
     out_folder,
     refuse_several_places,
+    results_path,
 )
 from elsa_tune.errors import NoAnswerError, UsageError, first_few
 from elsa_tune.searching.output import say
+from elsa_tune.tracking.paths import journal_at
 from elsa_tune.tracking.places import StorePaths
 from elsa_tune.tracking.uris import shown_uri
 
@@ -81,8 +83,9 @@ class Options:
             "--from",
             metavar="FILE",
             rich_help_panel=TABLE,
-            help="A results table (CSV), a search's journal.jsonl, or results of peft's benchmark "
-            "(a JSON file, or a folder of them).",
+            parser=results_path,
+            help="A results table (CSV), a search's folder or journal.jsonl, or results of peft's "
+            "benchmark (a JSON file, or a folder of them).",
         ),
     ] = None
     map_: Annotated[
@@ -289,18 +292,14 @@ def read_question(options: Options) -> tuple[Source, Question]:
         return Published(), question
     places = StorePaths(Path.cwd())
     if options.from_ is not None:
-        if not _is_table(options.from_):
-            return Journals(options.from_), question
+        journal = journal_at(options.from_)
+        if journal is not None:
+            return Journals(journal), question
         percent = options.scale == "percent"
         return Table(options.from_, options.map_ or (), percent=percent), question
     if options.storage_path:
         return Journals(places.storage_at(options.storage_path)), question
     return recorded(question, places, options.tracking_uri, note), question
-
-
-def _is_table(file: Path) -> bool:
-    """Whether `--from` is a results table; else it is a journal."""
-    return file.suffix != ".jsonl"
 
 
 def _check_places(options: Options) -> None:
@@ -312,7 +311,7 @@ def _check_places(options: Options) -> None:
         "--storage-path": options.storage_path,
     }
     refuse_several_places(places)
-    has_table = options.from_ is not None and _is_table(options.from_)
+    has_table = options.from_ is not None and journal_at(options.from_) is None
     if (options.map_ or options.scale == "percent") and not has_table:
         raise UsageError("--map and --scale percent are for a results table given with --from")
 
