@@ -154,20 +154,27 @@ def search(
 
     try:
         request = read_request(wanted, str(task))
+        if fetch_lacking([request], say):
+            request = read_request(wanted, str(task))
+        say(f"search: {request.columns}")
+        finished = start(request, say)
     except DataError as error:
         if kept is not None:
             error.args = (_of_given_rows(str(error), kept),)
         raise
-    if fetch_lacking([request], say):
-        request = read_request(wanted, str(task))
-    say(f"search: {request.columns}")
-    finished = start(request, say)
     return _ended(finished)
 
 
 def _of_given_rows(text: str, task_file: Path) -> str:
-    """Return an error with the rows and an argument in place of their task file and a field."""
+    """Return an error with the rows and an argument in place of their files and a field."""
     about_rows = text.replace(f"task file {task_file}:", "the given rows:")
+    folder = task_file.resolve().parent
+    for part, name in (("train", "training"), ("evaluation", "evaluation")):
+        file = f"{folder}/{part}.parquet"
+        rows = f"the given {name} rows"
+        for count in ("row", "line"):  # a row is a line
+            about_rows = about_rows.replace(f"{file} {count} ", f"{rows}: row ")
+        about_rows = about_rows.replace(file, rows)
     return about_rows.replace("regression: true", "regression=True")
 
 

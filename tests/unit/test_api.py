@@ -30,6 +30,7 @@ from elsa_tune.errors import (
     UsageError,
 )
 from elsa_tune.searching.inputs import SearchOptions, read_duration
+from elsa_tune.searching.request import Request
 from elsa_tune.specs.space import FIELDS
 from elsa_tune.specs.space_fields import SpaceFields
 from elsa_tune.specs.task import Cleaning
@@ -38,6 +39,7 @@ from elsa_tune.tasks.frames import write_task
 from elsa_tune.tasks.task_file import read_task_file
 from elsa_tune.tracking.journal_records import Record
 from elsa_tune.tracking.places import StorePaths
+from elsa_tune.training.data.preparation import read_splits
 from elsa_tune.training.data.texts import read_texts
 from tests.recorded_search import (
     journal_of,
@@ -47,6 +49,7 @@ from tests.recorded_search import (
     trial_ended,
     trial_started,
 )
+from tests.unit.tiny_models import make_tiny
 
 NAMES = ["Answers", "Comparisons", "Curves", "Search", "answer", "bundle", "compare", "curve"]
 NAMES += ["export", "freeze", "load_bundle", "load_search", "predict", "resume", "search"]
@@ -274,6 +277,29 @@ def test_errors_about_given_rows_name_no_file_of_ours(
     assert said.startswith(words)
     assert "task.yaml" not in said and "regression: true" not in said
     assert "regression=True" in said or "merge_labels" in given
+
+
+@pytest.mark.parametrize("part", ["training", "evaluation"])
+def test_a_bad_cell_of_given_rows_is_said_of_these(
+    part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def begin(request: Request, say: object) -> None:
+        read_splits(request.spec.task, request.spec.recipe)
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("elsa_tune.searching.launch.start", begin)
+    model = make_tiny("bert", tmp_path / "model", layers=2)
+    lists = rows().assign(said=[["a", "text"]] * 8)
+    values = rows().assign(mood=[n / 2 for n in range(8)])
+    infinite = values.replace(1.5, float("inf"))
+    for good, bad, words in (
+        (rows(), lists, "row 1 holds a list in column 'said'"),
+        (values, infinite, "row 4: label 'inf' of task 'own' is not a finite number"),
+    ):
+        given = {"training": (bad, good), "evaluation": (good, bad)}[part]
+        regression = None if bad is lists else True
+        with pytest.raises(DataError, match=f"^the given {part} rows: {words}"):
+            elsa_tune.search(model, given, text="said", label="mood", regression=regression)
 
 
 @pytest.mark.parametrize("place", ["/proc/x", "/dev/null/x"])
