@@ -58,7 +58,9 @@ else:
     def __getattr__(name):
         if name not in _SURFACE:
             raise AttributeError(f"module 'elsa_tune' has no attribute '{name}'")
-        return getattr(import_module(_SURFACE[name]), name)
+        signals = import_module("elsa_tune.signals")
+        with signals.completing_imports():
+            return getattr(import_module(_SURFACE[name]), name)
 
 
 def __dir__() -> list[str]:

@@ -12,6 +12,7 @@ import numpy as np
 
 from elsa_tune.errors import UsageError, quoted
 from elsa_tune.files import is_url
+from elsa_tune.signals import completing_imports
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -27,7 +28,8 @@ _WORDS = {
 def checked(*leave: str) -> Callable[[Function], Function]:
     """Make a function raise UsageError for an argument of another kind than its annotation says.
 
-    leave: arguments that it checks itself.
+    Ctrl-C waits until the function has imported what it imports. leave: arguments that it checks
+    itself.
     """
 
     def decorated(function: Function) -> Function:
@@ -40,12 +42,13 @@ def checked(*leave: str) -> Callable[[Function], Function]:
 
         @functools.wraps(function)
         def run(*args: Any, **kwargs: Any) -> Any:
-            hints = hints_of(function)
-            bound = signature.bind(*args, **kwargs)
-            for name, value in bound.arguments.items():
-                if name not in unchecked:
-                    _check(name, value, hints[name])
-            return function(*args, **kwargs)
+            with completing_imports():
+                hints = hints_of(function)
+                bound = signature.bind(*args, **kwargs)
+                for name, value in bound.arguments.items():
+                    if name not in unchecked:
+                        _check(name, value, hints[name])
+                return function(*args, **kwargs)
 
         return run  # type: ignore[return-value]  # the same signature
 

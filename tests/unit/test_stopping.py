@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 import sys
 import time
 import weakref
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import ray
 
 from elsa_tune import signals
-from elsa_tune.errors import DataError, RunError
+from elsa_tune.errors import DataError, RunError, TrackingError
 from elsa_tune.searching.cluster.ray_session import ray_session
 from elsa_tune.searching.process.interruption import Interruption
-from elsa_tune.signals import handling_signals, repeating_dropped_interrupts
+from elsa_tune.signals import completing_imports, handling_signals, repeating_dropped_interrupts
+from elsa_tune.specs.arguments import checked
+from elsa_tune.tracking.mlflow.connection import MlflowConnection
+from elsa_tune.tracking.mlflow.reader import read_searches
 from tests.conftest import Run
 
 
@@ -142,6 +147,82 @@ def test_a_dropped_interrupt_does_not_come_after_the_command(
         in_a_callback(lambda: signal.raise_signal(signal.SIGINT))
     time.sleep(0.7)
     assert seen == [ValueError]
+
+
+@pytest.fixture
+def stopped_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Return the name of a package during whose first import Ctrl-C is pressed twice."""
+    name = f"stopped_{tmp_path.name}"
+    folder = tmp_path / name
+    folder.mkdir()
+    # As packages do: once it was forgotten, its parts are no longer its attributes.
+    (folder / "__init__.py").write_text(
+        f"import {name}.part\nimport {name}.stop\nVALUE = {name}.part.VALUE\n"
+    )
+    (folder / "part.py").write_text("VALUE = 1\n")
+    press = "signal.raise_signal(signal.SIGINT)\n"
+    (folder / "stop.py").write_text(f"import signal\n{press}{press}")
+    monkeypatch.syspath_prepend(tmp_path)
+    return name
+
+
+@pytest.mark.usefixtures("usual_signals")
+def test_a_stop_during_an_import_waits_until_the_package_is_complete(stopped_package: str) -> None:
+    """As in a notebook, where the same call comes again in the same process."""
+
+    @checked()
+    def search() -> int:
+        package = importlib.import_module(stopped_package)
+        time.sleep(10)
+        return package.VALUE  # type: ignore[no-any-return]
+
+    before = signal.getsignal(signal.SIGINT)
+    begin = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        search()
+    assert time.monotonic() - begin < 5
+    assert sys.modules[stopped_package].VALUE == 1
+    time.sleep(3 * signals._SECONDS_UNTIL_AGAIN)  # the second press does not come later
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+@pytest.mark.usefixtures("usual_signals")
+def test_a_stop_during_the_import_that_ends_a_call_is_not_lost(stopped_package: str) -> None:
+    with pytest.raises(KeyboardInterrupt), completing_imports():
+        importlib.import_module(stopped_package)
+    assert importlib.import_module(stopped_package).VALUE == 1
+
+
+@pytest.mark.usefixtures("usual_signals")
+def test_a_module_that_searches_while_it_is_imported_is_stopped_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = f"searches_{tmp_path.name}"
+    (tmp_path / f"{name}.py").write_text(
+        "import signal\n"
+        "from elsa_tune.signals import completing_imports\n"
+        "with completing_imports():\n"
+        "    signal.raise_signal(signal.SIGINT)\n"
+        "    raise ValueError('it went on')\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        importlib.import_module(name)
+
+
+def test_an_mlflow_that_cannot_be_imported_is_not_the_stores_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "mlflow.tracking", None)
+    file = tmp_path / "mlflow.db"
+    with pytest.raises(TrackingError) as refused:
+        MlflowConnection(f"sqlite:///{file}").initialise()
+    said = "MLflow cannot be imported: import of mlflow.tracking halted; None in sys.modules; start"
+    assert str(refused.value).startswith(said)
+    file.write_bytes(b"SQLite format 3\0")
+    with pytest.raises(TrackingError) as refused:
+        read_searches(f"sqlite:///{file}")
+    assert str(refused.value).startswith(said)
 
 
 @pytest.mark.usefixtures("usual_signals")

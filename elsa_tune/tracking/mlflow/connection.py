@@ -165,12 +165,18 @@ class MlflowConnection:
         return self._client
 
     def import_mlflow(self) -> None:
-        """Import what takes seconds, so that no time limit counts it."""
+        """Import what takes seconds, so that no time limit counts it. Raises TrackingError."""
         set_environment()
-        import mlflow.tracking
+        try:
+            import mlflow.tracking
 
-        if not self.uri.startswith("http"):
-            import mlflow.store.tracking.sqlalchemy_store  # noqa: F401
+            if not self.uri.startswith("http"):
+                import mlflow.store.tracking.sqlalchemy_store  # noqa: F401
+        except Exception as error:  # a broken package raises anything; no store is to blame
+            raise TrackingError(
+                f"MLflow cannot be imported: {reason(error)}; start the program again, and if that "
+                "does not help, install MLflow again"
+            ) from error
         # MLflow prints every failed statement with its trace; its caller says it in one line.
         for name in ("mlflow.store.db.utils", "alembic"):
             logging.getLogger(name).setLevel(logging.CRITICAL)

@@ -137,6 +137,7 @@ def _client_of(tracking_uri: str) -> Iterator[Any]:
             f"nothing is recorded in {place}; `elsa-tune search` makes it, "
             "`tracking_uri` or MLFLOW_TRACKING_URI names another store"
         )
+    connection.import_mlflow()
     try:
         yield connection.client()
     except Exception as error:  # the client's, the server's and the network's: no common base
