@@ -6,6 +6,7 @@ import importlib
 import os
 import signal
 import sys
+import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
@@ -17,6 +18,8 @@ import ray
 
 from elsa_tune import signals
 from elsa_tune.errors import DataError, RunError, TrackingError
+from elsa_tune.searching.cluster import ray_session as cluster_session
+from elsa_tune.searching.cluster.capacity import Capacity
 from elsa_tune.searching.cluster.ray_session import ray_session
 from elsa_tune.searching.process.interruption import Interruption
 from elsa_tune.signals import completing_imports, handling_signals, repeating_dropped_interrupts
@@ -241,6 +244,39 @@ def test_while_ray_starts_sigterm_is_an_interruption(monkeypatch: pytest.MonkeyP
         time.sleep(5)
     assert ended == [True]
     assert signal.getsignal(signal.SIGTERM) == before
+
+
+@pytest.mark.usefixtures("usual_signals")
+def test_a_ray_that_a_second_stop_left_starting_ends_before_the_next_one_starts(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    events: list[str] = []
+
+    def init(**given: Any) -> None:
+        events.append("starting")
+        time.sleep(1)
+        events.append("started")
+
+    def runs() -> bool:
+        return events.count("started") > events.count("ended")
+
+    monkeypatch.setattr(ray, "init", init)
+    monkeypatch.setattr(ray, "is_initialized", runs)
+    monkeypatch.setattr(ray, "shutdown", lambda: events.append("ended"))
+    monkeypatch.setattr(cluster_session, "_capacity", lambda: Capacity.of_nodes([{"CPU": 1.0}]))
+    second_stop = threading.Timer(0.3, os.kill, [os.getpid(), signal.SIGINT])
+    with pytest.raises(KeyboardInterrupt), ray_session(None):
+        second_stop.start()
+        raise KeyboardInterrupt
+    assert events == ["starting"]
+    with ray_session(None) as session:
+        session.ready()
+        events.append("searched")
+    assert events == ["starting", "started", "ended", "starting", "started", "searched", "ended"]
+    assert capsys.readouterr().err == (
+        "Ray is still starting; waiting until it has started and ended\n"
+        "waiting until the Ray of the search before has ended\n"
+    )
 
 
 def test_what_is_wrong_before_ray_has_started_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ import re
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,6 +58,8 @@ _LEVELS = {"ray": logging.ERROR, "ray.tune": logging.CRITICAL}
 # something when it is collected.
 _abandoned: list[object] = []
 _kept: list[object] = []
+# The ends of earlier Rays. One may be to come: a second Ctrl-C leaves a Ray that is starting.
+_ending: list[Future[None]] = []
 
 
 @contextlib.contextmanager
@@ -78,6 +80,7 @@ def ray_session(address: str | None, packages: Iterable[str] = ()) -> Iterator[R
             "for its end, or start this one in a process of its own"
         )
     try:
+        _wait_for_earlier()
         with ray_environment(address):
             import ray
 
@@ -89,6 +92,14 @@ def ray_session(address: str | None, packages: Iterable[str] = ()) -> Iterator[R
                         yield session
     finally:
         _in_use.release()
+
+
+def _wait_for_earlier() -> None:
+    """Wait until the Ray of an earlier search has ended: two in one process would be mixed up."""
+    if not all(ended.done() for ended in _ending):
+        say("waiting until the Ray of the search before has ended")
+    wait(_ending)
+    _ending.clear()
 
 
 def _running(address: str | None, packages: Iterable[str]) -> RaySession:
@@ -149,14 +160,23 @@ def _started(address: str | None, packages: Iterable[str]) -> Iterator[RaySessio
                 _collect()
                 thread.submit(stop)
 
-        yield RaySession(ready, end)
+        try:
+            yield RaySession(ready, end)
+        except KeyboardInterrupt:
+            if not starting.done():
+                say("Ray is still starting; waiting until it has started and ended")
+            raise
     finally:
         _open_at.clear()
         if _abandoned:
             _abandoned.append(thread)
         else:
-            _collect()
-            thread.submit(stop).result()  # once it has started, or has not
+            try:
+                _collect()
+            finally:  # also where Ctrl-C comes once more
+                ended = thread.submit(stop)  # once it has started, or has not
+                _ending.append(ended)
+            ended.result()
             thread.shutdown()
 
 
