@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from elsa_tune.analysis.answer_json import answer_object
@@ -85,6 +86,7 @@ class ExportRequest:
     overwrite: bool = False  # the folder of an earlier export may be replaced
 
 
+@torch.random.fork_rng(devices=[])  # the caller's generator goes on as if nothing had drawn
 def export(request: ExportRequest, say: Say) -> float:
     """Train the search's answer once more and write it as a folder; returns the model's quality.
 

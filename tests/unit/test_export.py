@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import logging
 import math
 import os
 import resource
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
+import mlflow
 import numpy as np
 import onnxruntime
 import pytest
@@ -46,6 +48,7 @@ from elsa_tune.specs.adapt.candidates import read_candidate
 from elsa_tune.specs.trial import Phase, Pooling, Precision, TrialStatus
 from elsa_tune.tracking.journal import Journal
 from elsa_tune.tracking.journal_records import Report, TrialEnded, TrialStarted
+from elsa_tune.tracking.mlflow import models
 from elsa_tune.tracking.mlflow.sink import MlflowSink
 from elsa_tune.tracking.mlflow.store import MlflowStore
 from elsa_tune.tracking.mlflow.writer import MlflowWriter
@@ -668,6 +671,45 @@ def test_an_mlflow_that_fails_costs_nothing_else(
     assert "the model did not reach MLflow: no room" in done.said
     assert done.said[-1] == f"Next: elsa-tune predict {done.folder} ROWS.csv > scored.csv"
     assert (done.folder / "config.json").exists()
+
+
+def test_torchs_generator_is_as_it_was(paths: SearchPaths, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where MLflow tries the model: that draws from it, whatever comes of it."""
+    monkeypatch.setattr(MlflowStore, "keep_model", lambda *arguments: str(torch.rand(1)))
+    before = torch.get_rng_state()
+    exported(paths)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+STORE = "sqlite:////nowhere/mlflow.db"
+
+
+@pytest.mark.parametrize("own", [None, "sqlite:////own/mlflow.db", STORE])
+@pytest.mark.parametrize("variable", [None, "sqlite:////variable/mlflow.db", STORE])
+def test_the_store_that_a_program_has_set_stays_its_own(
+    own: str | None, variable: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that is named by the variable alone is what the variable says, also when it changes."""
+    name = "MLFLOW_TRACKING_URI"
+    logger = logging.getLogger("mlflow")
+    monkeypatch.setattr(logger, "level", logging.INFO)
+    monkeypatch.delenv(name, raising=False)
+    try:
+        mlflow.set_tracking_uri(own)  # type: ignore[arg-type]  # which sets the variable, too
+        monkeypatch.delenv(name, raising=False)
+        if variable is not None:
+            monkeypatch.setenv(name, variable)
+        with pytest.raises(OSError, match="no room"), models._logging_to(STORE):
+            assert mlflow.get_tracking_uri() == STORE
+            assert logger.level == logging.ERROR
+            raise OSError("no room")
+        assert os.environ.get(name) == variable
+        assert logger.level == logging.INFO
+        later = "sqlite:////later/mlflow.db"
+        monkeypatch.setenv(name, later)
+        assert mlflow.get_tracking_uri() == (own or later)
+    finally:
+        mlflow.set_tracking_uri(None)  # type: ignore[arg-type]
 
 
 def test_what_is_promised_lies_within_the_metrics_range() -> None:

@@ -1,12 +1,17 @@
 """Models as MLflow keeps and loads them."""
 
+import contextlib
 import logging
+import os
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from elsa_tune.tracking.mlflow.connection import MlflowConnection, set_environment
+
+# By which a user names a store for MLflow, and for us.
+_VARIABLE = "MLFLOW_TRACKING_URI"
 
 
 def log_model(
@@ -38,13 +43,7 @@ def log_model(
     if options.keys() <= {"truncation"}:
         outputs = Schema([ColSpec("string", "label"), ColSpec("double", "score")])
     inputs = Schema([ColSpec("string", name) for name in row])
-    # It says at length what it found in the folder.
-    logging.getLogger("mlflow").setLevel(logging.ERROR)
-    # There is no client of this call that takes the store; a caller's own stays the caller's.
-    is_set = mlflow.is_tracking_uri_set()  # type: ignore[no-untyped-call]  # untyped
-    before = mlflow.get_tracking_uri() if is_set else None
-    mlflow.set_tracking_uri(store.uri)
-    try:
+    with _logging_to(store.uri):
         client = store.client()
         run = client.get_run(run_id)
         # Made first, for `log_model` would put it into whatever experiment the process is in.
@@ -61,9 +60,35 @@ def log_model(
             model_config=dict(options),
             pip_requirements=packages,
         )
-    finally:
-        mlflow.set_tracking_uri(before)  # type: ignore[arg-type]  # None: none is set
     return str(logged.model_uri)
+
+
+@contextlib.contextmanager
+def _logging_to(uri: str) -> Iterator[None]:
+    """Have calls of MLflow that take no client use this store, and say little, while inside.
+
+    Afterwards the store that the caller has set, the variable and the logger are as they were.
+    """
+    import mlflow
+
+    logger = logging.getLogger("mlflow")
+    level = logger.level
+    variable = os.environ.pop(_VARIABLE, None)
+    # Without the variable, for that must stay one which the caller may change.
+    is_set = mlflow.is_tracking_uri_set()  # type: ignore[no-untyped-call]  # untyped
+    before = mlflow.get_tracking_uri() if is_set else None
+    try:
+        mlflow.set_tracking_uri(uri)
+        logger.setLevel(logging.ERROR)  # it says at length what it found in the folder
+        yield
+    finally:
+        logger.setLevel(level)
+        # It sets the variable, too, or takes it away.
+        mlflow.set_tracking_uri(before)  # type: ignore[arg-type]  # None: none is set
+        if variable is None:
+            os.environ.pop(_VARIABLE, None)
+        else:
+            os.environ[_VARIABLE] = variable
 
 
 def write_pyfunc(folder: Path, loader: str, tasks: Sequence[str]) -> None:
