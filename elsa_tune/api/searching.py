@@ -1,6 +1,8 @@
 """`search` and `resume` from Python."""
 
-from collections.abc import Mapping, Sequence
+import contextlib
+import random
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, Unpack
 
@@ -157,7 +159,8 @@ def search(
         if fetch_lacking([request], say):
             request = read_request(wanted, str(task))
         say(f"search: {request.columns}")
-        finished = start(request, say)
+        with _keeping_random_state():
+            finished = start(request, say)
     except DataError as error:
         if kept is not None:
             error.args = (_of_given_rows(str(error), kept),)
@@ -238,15 +241,26 @@ def resume(
     if max_time is not None:
         text = time_text(max_time)
         seconds = read_duration(text)
-    finished = go_on(
-        paths,
-        say,
-        more=more,
-        max_time=seconds,
-        tracking_uri=uri,
-        address=address,
-    )
+    with _keeping_random_state():
+        finished = go_on(
+            paths,
+            say,
+            more=more,
+            max_time=seconds,
+            tracking_uri=uri,
+            address=address,
+        )
     return _ended(finished)
+
+
+@contextlib.contextmanager
+def _keeping_random_state() -> Iterator[None]:
+    """Leave Python's own generator as it was: Ray draws from it."""
+    before = random.getstate()
+    try:
+        yield
+    finally:
+        random.setstate(before)
 
 
 def _ended(finished: Finished) -> Search:

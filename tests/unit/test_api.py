@@ -5,12 +5,14 @@ from __future__ import annotations
 import ast
 import html
 import inspect
+import random
 import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import fields
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, get_type_hints
 
 import numpy as np
@@ -25,6 +27,7 @@ from elsa_tune.errors import (
     DataError,
     NoAnswerError,
     ResultsError,
+    RunError,
     StorageError,
     UnknownNameError,
     UsageError,
@@ -789,3 +792,27 @@ def test_a_name_is_checked_before_anything_is_written(
     with pytest.raises(DataError, match=words):
         write_task(rows(), tmp_path / "searches" / "tasks", name, "said", "mood")
     assert not list(tmp_path.iterdir())
+
+
+def test_a_search_leaves_pythons_generator_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ray draws from it while it starts."""
+    drawn: list[float] = []
+
+    def fail(*given: Any, **named: Any) -> None:
+        drawn.append(random.random())
+        raise RunError("Ray does not start")
+
+    monkeypatch.setattr("elsa_tune.searching.launch.start", fail)
+    monkeypatch.setattr("elsa_tune.searching.launch.resume", fail)
+    monkeypatch.setattr("elsa_tune.searching.fetched.fetch_lacking", lambda requests, say: False)
+    request = SimpleNamespace(columns="task own")
+    monkeypatch.setattr(searching, "read_request", lambda wanted, task: request)
+    before = random.getstate()
+    with pytest.raises(RunError):
+        elsa_tune.search("minilm", "rte")
+    with pytest.raises(RunError):
+        elsa_tune.resume(elsa_tune.Search("moods", tmp_path))
+    assert random.getstate() == before
+    assert len(drawn) == 2
