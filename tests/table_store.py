@@ -121,7 +121,7 @@ class TableStore:
             raise TrackingError(f"nothing is recorded in {self._file}")
         states = []
         for state in self._states().values():
-            if search in (None, state.search.name) and (
+            if search in (None, state.search.name, state.search.search_id) and (
                 tasks is None or state.search.task in tasks
             ):
                 states.append(state)

@@ -105,6 +105,7 @@ class FreezeCurve:
     # Whether no command can name it: a store or a lone journal has its results, and its folder is
     # not to be read.
     is_search_gone: bool = False
+    search_ids: tuple[str, ...] = ()  # of these searches, where they are known
     # How many independent units the evaluation examples are; None where that was not found out,
     # and each counts as its own.
     units: int | None = None

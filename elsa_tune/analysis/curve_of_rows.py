@@ -59,6 +59,7 @@ def freeze_curve(group: ResultGroup, evidence: Evidence | None = None) -> Freeze
         task=group.first.task,
         train_size=group.first.train_size,
         search=", ".join(group.searches) or None,
+        search_ids=group.search_ids,
         metric=group.first.metric,
         selection=group.first.selection,
         layers=group.layers,

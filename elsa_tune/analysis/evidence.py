@@ -242,7 +242,7 @@ def planned_looks(
     without_looks = PlannedLooks(by_candidate={}, own_target=own_target)
     if any(looks.are_lost for looks in recorded):
         return replace(without_looks, are_planned=False, are_lost=True)
-    searches = {row.search for row in rows}
+    searches = {row.search_key for row in rows}
     if len(searches) == 1 and not all(looks.are_planned for looks in recorded):
         return replace(without_looks, are_planned=False)
     looks_by_candidate = _looks_by_candidate(measured)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from elsa_tune.errors import LISTED, ResultsError, shortlist
 from elsa_tune.specs.policy import Policy, common_policy
-from elsa_tune.specs.result_row import ResultRow
+from elsa_tune.specs.result_row import ResultRow, SearchKey
 from elsa_tune.specs.task import Metric
 from elsa_tune.specs.trial import Phase
 from elsa_tune.words import number_text
@@ -21,6 +21,7 @@ class ResultGroup:
     """Rows of one model, task and training size that agree in everything that matters."""
 
     searches: tuple[str, ...]  # whose rows these are; () for imported tables that name none
+    search_ids: tuple[str, ...]  # likewise; () where none is known
     chance: float | None  # None where no row knows it and the metric does not imply it
     examples: int | None  # evaluation examples E; None where not known
     units: int | None  # how many independent units those are; None where that was not found out
@@ -98,21 +99,21 @@ def comparison_groups(rows: Iterable[ResultRow]) -> tuple[ResultGroup, ...]:
 
 def _share_a_seed(rows: Sequence[ResultRow]) -> bool:
     """Whether a measuring seed occurs in two searches."""
-    search_of_seed: dict[int | None, str | None] = {}
+    search_of_seed: dict[int | None, SearchKey] = {}
     for row in rows:
         if row.phase is not Phase.MEASURE:
             continue
-        first_search = search_of_seed.setdefault(row.seed, row.search)
-        if row.search != first_search:
+        first_search = search_of_seed.setdefault(row.seed, row.search_key)
+        if row.search_key != first_search:
             return True
     return False
 
 
 def _by_search(rows: Sequence[ResultRow]) -> list[list[ResultRow]]:
     """Return the rows of each search, in the order in which the searches first appear."""
-    by_search: dict[str | None, list[ResultRow]] = {}
+    by_search: dict[SearchKey, list[ResultRow]] = {}
     for row in rows:
-        by_search.setdefault(row.search, []).append(row)
+        by_search.setdefault(row.search_key, []).append(row)
     return list(by_search.values())
 
 
@@ -151,9 +152,10 @@ def _rivals(
     for group in several:
         traits = _traits(group.first)
         common.intersection_update(traits)
+    have_names_twice = _have_names_twice(several)
     lines: list[str] = []
     for group in several[:LISTED]:
-        line = _rival_line(group, common, in_short)
+        line = _rival_line(group, common, in_short, with_ids=have_names_twice)
         lines.append(line)
     more = len(several) - LISTED
     if more > 0:
@@ -169,7 +171,9 @@ def _rivals(
 def _remedy(several: Sequence[ResultGroup]) -> str:
     """Write by which settings one of the groups can be chosen, or what to do without any."""
     settings = []
-    if all(group.searches for group in several):
+    if _have_names_twice(several):
+        settings.append("`search` ID")
+    elif all(group.searches for group in several):
         settings.append("`search` NAME")
     train_sizes = {group.first.train_size for group in several}
     if len(train_sizes) == len(several):
@@ -180,13 +184,29 @@ def _remedy(several: Sequence[ResultGroup]) -> str:
     return f"choose one with {either}"
 
 
+def _have_names_twice(groups: Sequence[ResultGroup]) -> bool:
+    """Whether each group's searches have ids, and a name stands for several of these."""
+    names: set[str] = set()
+    ids: set[str] = set()
+    for group in groups:
+        if not group.search_ids:
+            return False
+        names.update(group.searches)
+        ids.update(group.search_ids)
+    return len(names) < len(ids)
+
+
 def _rival_line(
     group: ResultGroup,
     common: Collection[str],
     in_short: Callable[[ResultGroup], str],
+    *,
+    with_ids: bool,
 ) -> str:
     """Return what tells a group from its rivals. common: the traits that all of them have."""
     name = shortlist(group.searches) or "(no search named)"
+    if with_ids:
+        name += f" (ID {shortlist(group.search_ids)})"
     measured = 0
     for row in group.rows:
         if row.phase is Phase.MEASURE:
@@ -209,18 +229,17 @@ def _group(members: Sequence[ResultRow]) -> ResultGroup:
             probe = row  # like searches probe alike: the first stands for all
     examples: list[int] = []
     units: list[int] = []
-    searches: list[str] = []
+    searches: dict[SearchKey, None] = {}  # each once, in the rows' order
     for row in rows:
+        searches[row.search_key] = None
         if row.examples is not None:
             examples.append(row.examples)
         if row.evaluation_units is not None:
             units.append(row.evaluation_units)
-        if row.search is not None:
-            searches.append(row.search)
-    distinct_searches = dict.fromkeys(searches)
     _check_layers(rows)
     return ResultGroup(
-        searches=tuple(distinct_searches),
+        searches=tuple(name for name, _ in searches if name is not None),
+        search_ids=tuple(search_id for _, search_id in searches if search_id is not None),
         chance=_chance(rows),
         examples=min(examples, default=None),
         units=min(units, default=None),

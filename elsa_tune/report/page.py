@@ -29,7 +29,7 @@ from elsa_tune.report.tables import (
 )
 from elsa_tune.specs.cost import Cost
 from elsa_tune.specs.policy import Policy
-from elsa_tune.specs.result_row import Origin, ResultRow
+from elsa_tune.specs.result_row import Origin, ResultRow, SearchKey
 from elsa_tune.specs.trial import PROBE_FEATURES
 from elsa_tune.visible import visible
 from elsa_tune.words import CHOSEN, CHOSEN_MARK, listed, number_text, target_text
@@ -38,7 +38,7 @@ MOST_NAMED = 6  # questions without an answer
 
 
 # Where searches come from, by their names.
-Origins = Mapping[str, Origin]
+Origins = Mapping[SearchKey, Origin]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,7 +123,7 @@ def page_html(
 
     Every name in it is text: the template escapes all but our own drawings. rows: of the trials
     that the answers came from. command: what made this report, for the reader to repeat. origins:
-    of each search by its name. comparisons: with the ways that have no place on a curve.
+    of each search by its name and id. comparisons: with the ways that have no place on a curve.
     """
     environment = Environment(
         loader=PackageLoader("elsa_tune.report", "assets"),
@@ -150,8 +150,9 @@ def page_html(
     probe_features = ""
     if any(answer.probe for answer in answers):
         probe_features = PROBE_FEATURES
-    shown = {row.search for row in rows}  # what else a folder or a store holds is not the page's
-    commands = [origin.command for name, origin in origins.items() if name in shown]
+    # What else a folder or a store holds is not the page's.
+    shown = {row.search_key for row in rows}
+    commands = [origin.command for search, origin in origins.items() if search in shown]
     exports = [export_command(answer) for answer in named.values()]
     template = environment.get_template("page.html.jinja")
     return template.render(
@@ -443,8 +444,9 @@ def facts(rows: Sequence[ResultRow], origins: Origins) -> dict[str, list[str]]:
         if not row.search:
             continue
         search = row.search
-        if search in origins and origins[search].place:
-            search += f", {origins[search].place}"
+        origin = origins.get(row.search_key)
+        if origin is not None and origin.place:
+            search += f", {origin.place}"
         searches.append(search)
     texts_by_name = {"Search": _distinct(searches), "Data": _distinct(data)}
     return {name: texts for name, texts in texts_by_name.items() if texts}

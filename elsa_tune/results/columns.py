@@ -51,7 +51,9 @@ CANDIDATE = "candidate"
 METHOD = "method"
 # How many independent units the evaluation examples are, in a table of searches that know it.
 UNITS = "evaluation_units"
-READ_COLUMNS = (*COLUMNS, CANDIDATE, METHOD, UNITS, PLANNED_TARGET, FINDINGS, EARLIER)
+# The id of a row's search, in a table where several searches have one name.
+SEARCH_ID = "search_id"
+READ_COLUMNS = (*COLUMNS, CANDIDATE, METHOD, UNITS, PLANNED_TARGET, FINDINGS, EARLIER, SEARCH_ID)
 
 # Prefixes of `mlflow.search_runs().to_csv()`, and of Ray Tune's
 # `ResultGrid.get_dataframe().to_csv()`, in order of trust; behind one names may be nested.

@@ -21,6 +21,7 @@ from elsa_tune.results.columns import (
     PLANNED_TARGET,
     POLICY,
     REQUIRED,
+    SEARCH_ID,
     UNITS,
     Layout,
     lay_out,
@@ -166,7 +167,7 @@ def _without_looks_of_hunts(rows: Sequence[ResultRow]) -> list[ResultRow]:
 
 def _search_of(row: ResultRow) -> _Key:
     """Return what the rows of one search have in common."""
-    return (row.search, row.model, row.task, row.train_size)
+    return (row.search_key, row.model, row.task, row.train_size)
 
 
 def _cells_of(header: Sequence[str], line: Sequence[str], layout: Layout) -> dict[str, str]:
@@ -345,7 +346,7 @@ def _identity(row: ResultRow) -> _Key:
         row.metric,
         row.selection,
         row.comparison,
-        row.search,
+        row.search_key,
         row.phase,
         row.candidate,
         row.learning_rate,
@@ -444,7 +445,8 @@ def write_results(rows: Iterable[ResultRow]) -> str:
     """Return the rows as a table that `import_results` reads back; qualities are fractions.
 
     It has the column `candidate` only where a row's is no depth, `method` where a table named it,
-    and those of units, planned targets, findings and earlier searches only where a row has them.
+    and those of units, planned targets, findings and earlier searches only where a row has them,
+    and that of ids only where several searches have one name.
     """
     rows = list(rows)
     columns = _columns_of(rows)
@@ -467,6 +469,7 @@ def _columns_of(rows: Sequence[ResultRow]) -> tuple[str, ...]:
         PLANNED_TARGET: any(row.planned_target is not None for row in rows),
         FINDINGS: any(row.findings for row in rows),
         EARLIER: any(row.earlier != NONE_EARLIER for row in rows),
+        SEARCH_ID: len({row.search_key for row in rows}) > len({row.search for row in rows}),
     }
     return (*COLUMNS, *(name for name, needed in is_needed.items() if needed))
 
@@ -474,7 +477,7 @@ def _columns_of(rows: Sequence[ResultRow]) -> tuple[str, ...]:
 def _values_of(row: ResultRow) -> dict[str, object]:
     """Return a row's values by their columns."""
     values: dict[str, object] = {}
-    for name in (*COLUMNS, UNITS, PLANNED_TARGET):
+    for name in (*COLUMNS, UNITS, PLANNED_TARGET, SEARCH_ID):
         values[name] = getattr(row, name, None)
     values["comparison"] = str(row.comparison)
     if row.looks is not None:

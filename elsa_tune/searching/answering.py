@@ -174,9 +174,9 @@ def has_drawn(
     from elsa_tune.report.folder import write_report
 
     command = f"elsa-tune report {paths.arguments} --out DIR"
-    origins = {paths.name: origin_of(state)}
     try:
         rows = rows_of(state, paths.folder)
+        origins = dict.fromkeys([row.search_key for row in rows], origin_of(state))
         write_report(answers, rows, paths.report, command, origins, comparisons)
     except Exception as error:  # a drawing must never cost a search its end
         say(f"no report was drawn: {type(error).__name__}: {error}")

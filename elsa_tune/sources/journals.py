@@ -64,8 +64,8 @@ class Journals(Source):
             except StorageError as error:
                 errors.append(error)
                 continue
-            if self.is_record and question.search:  # its folder may have been renamed
-                state.search = replace(state.search, name=question.search)
+            if self.is_record:  # its folder may have been renamed, and two have never one name
+                state.search = replace(state.search, name=journal.parent.name)
             folder = journal.absolute().parent
             searches.append((folder, state))
         self.unread = errors

@@ -18,12 +18,16 @@ def recorded(question: Question, places: StorePaths, tracking_uri: str | None, s
     """Return where the record of a working directory answers the question.
 
     A store that is named, here or in the environment, is asked itself. Else the journals are: they
-    are read in a fraction of the time, and ahead of MLflow. MLflow's own is asked where they have
-    not all that the question names, of searches that are kept elsewhere.
+    are read in a fraction of the time, and ahead of MLflow. So is that of a search of this folder
+    which is asked for by its name, unless a store is named here: in the environment's another may
+    have the name. MLflow's own is asked where they have not all that the question names, of
+    searches that are kept elsewhere.
     """
+    names = search_names(places.storage)
+    is_of_folder = question.search in names and not tracking_uri
     named = places.named_uri(tracking_uri)
-    if named is not None:
-        return Stored(named)
+    if named is not None and not is_of_folder:
+        return Stored(named, places.storage)
     journals = Journals(places.storage, "the record")
     lines: list[str] = []
     rows: list[ResultRow] = []
@@ -35,11 +39,10 @@ def recorded(question: Question, places: StorePaths, tracking_uri: str | None, s
             say(line)
         return journals
     uri = places.tracking_uri()
-    names = search_names(places.storage)
-    stored = Stored(uri)
+    stored = Stored(uri, places.storage)
     has_journals_alone = stored.store.is_unmade()
-    if not has_journals_alone and question.search in names:
-        has_journals_alone = not stored.searches(question)
+    if not has_journals_alone and is_of_folder:
+        has_journals_alone = not stored.has_that_of_folder(question)
     if names and has_journals_alone:
         return journals
     reasons = [str(error) for error in journals.unread]

@@ -22,12 +22,12 @@ from elsa_tune.errors import (
     shortlist,
 )
 from elsa_tune.specs.model import KNOWN_MODELS
-from elsa_tune.specs.result_row import Origin, ResultRow
+from elsa_tune.specs.result_row import Origin, ResultRow, SearchKey
 from elsa_tune.specs.trial import Phase
 from elsa_tune.tasks.known import KNOWN_TASKS
 from elsa_tune.tracking.journal_records import SearchStatus
 from elsa_tune.tracking.paths import SearchPaths, default_storage, search_names
-from elsa_tune.tracking.record_names import HOST_TAG
+from elsa_tune.tracking.record_names import HOST_TAG, JOURNAL_TAG
 from elsa_tune.tracking.rows import KeptPredictions, origin_of, rows_of
 from elsa_tune.tracking.state import SearchState
 from elsa_tune.tracking.store import RecordStore, arguments_elsewhere
@@ -46,7 +46,7 @@ class Question:
 
     model: str | None = None  # by its name; None for every model
     tasks: tuple[str, ...] | None = None  # by their names; None for every task
-    search: str | None = None  # by its name; None for every search
+    search: str | None = None  # by its name or its id; None for every search
     train_sizes: tuple[TrainSize, ...] = ()  # those asked for; () for every size
     each_size: bool = False  # each size is answered for itself; else a record of several refuses
 
@@ -55,7 +55,7 @@ class Question:
         tasks = set()
         for row in rows:
             is_of_model = self.model in (None, row.model)
-            is_of_search = self.search in (None, row.search)
+            is_of_search = self.search in (None, *row.search_key)
             if is_of_model and is_of_search:
                 tasks.add(row.task)
         if not tasks:
@@ -80,13 +80,13 @@ class Source(ABC):
         """Return the searches asked for, each with its folder, by their start; [] for no record."""
         return []
 
-    def origins(self, question: Question) -> dict[str, Origin]:
+    def origins(self, question: Question) -> dict[SearchKey, Origin]:
         """Return when, where and by which command each search started, as far as that is kept."""
-        by_search = {}
+        by_search: dict[SearchKey, Origin] = {}
         for _, state in self.searches(question):
             search = state.search
             if search.attempt:
-                by_search[search.name] = origin_of(state)
+                by_search[search.name, search.search_id] = origin_of(state)
         return by_search
 
     def ask(self, question: Question, say: Say) -> list[ResultRow]:
@@ -119,7 +119,10 @@ class Source(ABC):
             return
 
     def _of_name(self, what: str, name: str | None, rows: list[ResultRow]) -> list[ResultRow]:
-        """Return the rows of this search or model; all of them where none is asked for."""
+        """Return the rows of this search or model; all of them where none is asked for.
+
+        A search may be asked for by its id.
+        """
         if name is None:
             return rows
         names = set()
@@ -128,9 +131,9 @@ class Source(ABC):
             its_name = getattr(row, what)
             if its_name is not None:
                 names.add(its_name)
-            if its_name == name:
+            if its_name == name or (what == "search" and row.search_id == name):
                 rows_of_name.append(row)
-        if name not in names:
+        if not rows_of_name:
             raise _missing(what, name, names, self)
         return rows_of_name
 
@@ -196,7 +199,7 @@ class Source(ABC):
     def folder_of(self, question: Question, curve: FreezeCurve) -> Path | None:
         """Return the folder of the one search that a curve is of; None where none is known."""
         for folder, state in self.searches(question):
-            if state.search.name == curve.search:
+            if curve.search_ids == (state.search.search_id,):
                 return folder
         return None
 
@@ -230,10 +233,9 @@ class Source(ABC):
 
     def _with_searches(self, curve: FreezeCurve, question: Question) -> FreezeCurve:
         """Return a curve with what is known of the searches it comes from."""
-        names = (curve.search or "").split(", ")
         searches: Searches = []
         for folder, state in self.searches(question):
-            if state.search.name in names:
+            if state.search.search_id in curve.search_ids:
                 searches.append((folder, state))
         curve = replace(curve, warnings=(*_incomplete(searches), *curve.warnings))
         if len(searches) != 1:
@@ -265,6 +267,21 @@ def rows_of_searches(searches: Searches, question: Question, say: Say) -> list[R
     for unread in first_few(reasons):
         say(f"left out: {unread}")
     return rows
+
+
+def told_apart(state: SearchState, folder: Path | None = None) -> str:
+    """Return what tells a search from others of its name: its id, and when and where it ran.
+
+    folder: its own; None for the one that a store names.
+    """
+    search = state.search
+    place = origin_of(state).place
+    journal = search.tags.get(JOURNAL_TAG)
+    if folder is None and journal is not None:
+        folder = Path(journal).parent
+    if folder is not None:
+        place += f", {folder}"
+    return f"{search.search_id}: {search.model} on {search.task}, begun {place}"
 
 
 def _train_size(row: ResultRow) -> TrainSize:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 from elsa_tune.errors import SpaceError
 from elsa_tune.specs.adapt.candidates import RecordedCandidate
@@ -17,6 +17,10 @@ from elsa_tune.specs.trial import Phase, TrialStatus
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+
+# What tells a search from others, its name and its id: several people may use one name.
+SearchKey: TypeAlias = tuple[str | None, str | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +44,7 @@ class ResultRow:
     train_size: Count | None = None  # labelled examples in use
     epochs: Count | None = None  # planned ones
     search: str | None = None  # its name
+    search_id: str | None = None  # the search's id
     trial: str | None = None  # its key within the search
     # What must agree before rows are pooled.
     comparison: Comparison = field(default_factory=Comparison)
@@ -66,6 +71,11 @@ class ResultRow:
                 f"field 'layers' is missing; '{self.candidate.label}' says how many are frozen, "
                 "and not of how many"
             )
+
+    @property
+    def search_key(self) -> SearchKey:
+        """What tells its search from others."""
+        return self.search, self.search_id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

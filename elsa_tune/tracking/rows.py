@@ -58,7 +58,12 @@ def rows_of(state: SearchState, folder: Path | None = None) -> list[ResultRow]:
             continue
         row = _row(state.search.name, trial, folder)
         complete = replace(
-            row, findings=findings, policy=policy, earlier=earlier, planned_target=target
+            row,
+            search_id=state.search.search_id or None,
+            findings=findings,
+            policy=policy,
+            earlier=earlier,
+            planned_target=target,
         )
         rows.append(complete)
     return rows

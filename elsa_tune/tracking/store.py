@@ -109,7 +109,7 @@ class RecordStore(Protocol):
     def searches(
         self, tasks: Sequence[str] | None = None, search: str | None = None
     ) -> list[SearchState]:
-        """Return the searches on these tasks and of this name, in the order of their start.
+        """Return the searches on these tasks and of this name or id, in the order of their start.
 
         None asks for every one. A search's tags tell where its journal is, as `journal_tags` gives
         them. Raises TrackingError where the store is missing, damaged or does not answer.

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from elsa_tune.analysis.answers import answer_rows
-from elsa_tune.errors import TrackingError
+from elsa_tune.errors import ResultsError, TrackingError
 from elsa_tune.searching.launch import resume
 from elsa_tune.searching.leaving import leave_store
 from elsa_tune.searching.specification import load_specification, save_specification
@@ -26,7 +26,13 @@ from elsa_tune.specs.trial import TrialStatus
 from elsa_tune.tracking.deletion import delete_search
 from elsa_tune.tracking.forwarder import Forwarder
 from elsa_tune.tracking.journal import Journal
-from elsa_tune.tracking.journal_records import Record, Report, SearchEnded, SearchStatus
+from elsa_tune.tracking.journal_records import (
+    Record,
+    Report,
+    SearchEnded,
+    SearchStarted,
+    SearchStatus,
+)
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.places import StorePaths
 from elsa_tune.tracking.record_names import ANSWER
@@ -363,6 +369,29 @@ def test_a_search_is_deleted_from_folder_and_store(store: RecordStore, places: S
     assert delete_search(places.storage, "second", store.uri) == 3
     assert not (places.storage / "second").exists()
     assert [one.search.name for one in store.searches()] == ["first"]
+
+
+def test_of_two_searches_of_one_name_the_own_is_answered_and_deleted(
+    store: RecordStore, places: StorePaths, tmp_path: Path
+) -> None:
+    others = SearchPaths(tmp_path / "others", "first")
+    own = SearchPaths(places.storage, "first")
+    for paths, search_id in ((others, "a" * 32), (own, "b" * 32)):
+        begun, *rest = whole_search("first", 2)
+        assert isinstance(begun, SearchStarted)
+        begun = dataclasses.replace(begun, search_id=search_id)
+        assert record(paths, [begun, *rest], store) == 0
+    question = Question(search="first")
+    rows = Stored(store.uri, places.storage).ask(question, print)
+    assert {row.search_id for row in rows} == {"b" * 32}
+    with pytest.raises(ResultsError, match="2 searches in the record are named 'first'"):
+        Stored(store.uri).ask(question, print)
+    question = Question(search="a" * 32)
+    rows = Stored(store.uri).ask(question, print)
+    assert [row.search for row in rows] == ["first", "first"]
+    assert {row.search_id for row in rows} == {"a" * 32}
+    assert delete_search(places.storage, "first", store.uri) == 3
+    assert Stored(store.uri).ask(question, print) == rows and others.journal.exists()
 
 
 def test_a_registered_scheme_has_two_slashes_and_no_password_is_shown(places: StorePaths) -> None:

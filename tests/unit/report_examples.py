@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from elsa_tune.analysis.answer import Answer
 from elsa_tune.analysis.answers import answer_rows
 from elsa_tune.report.charts import all_charts
-from elsa_tune.report.page import by_name, page_html
-from elsa_tune.specs.result_row import Origin, ResultRow
+from elsa_tune.report.page import Origins, by_name, page_html
+from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.trial import Phase, TrialStatus
 from tests.unit.result_rows import falling_curve, row
 
@@ -56,9 +54,7 @@ def answers_of(rows: list[ResultRow]) -> list[Answer]:
     return answer_rows(rows)
 
 
-def page_of(
-    rows: list[ResultRow], command: str = "", origins: Mapping[str, Origin] | None = None
-) -> str:
+def page_of(rows: list[ResultRow], command: str = "", origins: Origins | None = None) -> str:
     """Return the page of these rows."""
     answers = answers_of(rows)
     return page_html(answers, rows, all_charts(by_name(answers)), command, origins)

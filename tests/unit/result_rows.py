@@ -112,7 +112,9 @@ def fill_store(
     asked: list[str] = []
     kept: dict[tuple[str, str], list[ResultRow]] = {}
     for one in rows:
-        kept.setdefault((one.search or "", one.task), []).append(one)
+        name = one.search or ""
+        of_search = replace(one, search_id=search_started(name).search_id)
+        kept.setdefault((name, one.task), []).append(of_search)
 
     def searches(
         store: MlflowStore, tasks: Sequence[str] | None = None, search: str | None = None

@@ -32,7 +32,7 @@ from elsa_tune.analysis.comparing.ways import WayBasis
 from elsa_tune.analysis.warning import WarningCode
 from elsa_tune.exporting import model as exported_model
 from elsa_tune.report import folder as report_folder
-from elsa_tune.results.columns import COLUMNS
+from elsa_tune.results.columns import COLUMNS, READ_COLUMNS
 from elsa_tune.searching.planning import strategies
 from elsa_tune.searching.record import facts_of, started
 from elsa_tune.searching.specification import load_specification, save_specification
@@ -243,6 +243,10 @@ COLUMNS_OF_RESULTS = """
 model task layers frozen_layers quality seed runs learning_rate train_size status phase
 embeddings_frozen chance metric std epochs selection search comparison examples train_seconds
 peak_memory_mb trainable_parameters
+"""
+# Which a table has only where they say anything.
+OTHER_COLUMNS_OF_RESULTS = """
+candidate method evaluation_units planned_target row_findings earlier_searches search_id
 """
 # Of values that are written as text.
 VALUES: dict[type[enum.StrEnum], str] = {
@@ -535,6 +539,10 @@ def test_the_json_of_answers_and_curves_keeps_its_keys() -> None:
 def test_columns_keep_their_names_and_places(persisted: str, columns: Iterable[str]) -> None:
     kept = persisted.split()
     assert list(columns)[: len(kept)] == kept
+
+
+def test_other_columns_of_results_keep_their_names() -> None:
+    assert not lost(OTHER_COLUMNS_OF_RESULTS, READ_COLUMNS)
 
 
 @pytest.mark.parametrize("values", VALUES)

@@ -19,7 +19,7 @@ from elsa_tune.analysis.comparing.ways import way_curves
 from elsa_tune.analysis.curve import Saves
 from elsa_tune.analysis.warning import AnswerWarning, WarningCode
 from elsa_tune.report.charts import SERIES, all_charts
-from elsa_tune.report.page import facts, in_full, joint_by_name, page_html, summary
+from elsa_tune.report.page import Origins, facts, in_full, joint_by_name, page_html, summary
 from elsa_tune.report.tables import cost_table, curve_table, overview
 from elsa_tune.specs.adapt.freeze import FreezeDepth
 from elsa_tune.specs.comparison import Comparison
@@ -156,7 +156,8 @@ def test_the_page_names_search_machine_date_data_and_what_comes_next() -> None:
         for n, one in enumerate(seeds(0, [0.9, 0.89]) + seeds(3, [0.88, 0.87]))
     ]
     command = "elsa-tune search --model minilm --task rte --set 'epochs=6'"
-    origins = {"first": Origin(place="2026-11-21 12:04 UTC, lab3, 2 cores", command=command)}
+    origin = Origin(place="2026-11-21 12:04 UTC, lab3, 2 cores", command=command)
+    origins: Origins = {("first", None): origin}
     assert facts(rows, origins) == {
         "Search": ["first, 2026-11-21 12:04 UTC, lab3, 2 cores"],
         "Data": ["rte, 480 training rows, 600 evaluation rows, fingerprint 949eccf9c86c"],
@@ -169,7 +170,7 @@ def test_the_page_names_search_machine_date_data_and_what_comes_next() -> None:
     assert "elsa-tune export first --out first-model" in again
     # Nor of a search that the folder holds, and the page is not about.
     other = Origin(place="2026-11-20 09:00 UTC, lab3", command="elsa-tune search --name other")
-    assert "--name other" not in page_of(rows, origins={**origins, "other": other})
+    assert "--name other" not in page_of(rows, origins={**origins, ("other", None): other})
 
 
 def test_a_page_of_rows_without_a_search_names_no_command_that_needs_one() -> None:

@@ -149,7 +149,7 @@ def test_a_journal_that_cannot_be_read_is_said_and_left_out(run: Run, storage: P
 def test_a_search_is_found_by_its_folder_if_that_was_renamed(run: Run, storage: Path) -> None:
     (storage / "first").rename(storage / "renamed")
     assert "search 'renamed'" in run("operating-point", "--search", "renamed").out
-    assert "search 'first'" in run(*ASK, "rte").out
+    assert "search 'renamed'" in run(*ASK, "rte").out
     refused = run("operating-point", "--search", "first")
     assert refused.status == 2 and "known: renamed" in refused.err
 
@@ -214,7 +214,8 @@ def test_a_search_that_was_killed_before_its_first_trial_can_be_gone_on_with(
 def test_an_empty_journal_does_not_hide_what_mlflow_has(run: Run, store: list[str]) -> None:
     paths = SearchPaths(StorePaths(Path.cwd()).storage, "elsewhere")
     paths.check_writable()
-    save_specification(make_spec(name="elsewhere"), paths)
+    search_id = search_started("elsewhere").search_id
+    save_specification(make_spec(name="elsewhere", search_id=search_id), paths)
     paths.journal.write_bytes(b"")
     found = run("operating-point", "--search", "elsewhere")
     assert found.status == 0 and "search 'elsewhere'" in found.out
@@ -276,23 +277,23 @@ def test_a_journal_that_is_left_out_is_said_once(run: Run, storage: Path) -> Non
 
 
 def test_a_stored_search_has_its_folder_where_that_is_on_this_machine(
-    storage: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+    storage: Path, run: Run
 ) -> None:
     """What needs its model and data, or goes on with it, finds them also through its store."""
     stored = TableStore(f"records://{storage}/records.db")
     paths = SearchPaths(storage, "first")
     *begun, _ = read_journal(paths.journal)  # it has trials left
     stored.sink(paths.journal).send(begun)
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", stored.uri)
+    ask = ("operating-point", "--search", "first", "--tracking-uri", stored.uri)
 
     def folder() -> Path | None:
         question = Question(search="first")
-        source = recorded(question, StorePaths(Path.cwd()), None, print)
+        source = recorded(question, StorePaths(Path.cwd()), stored.uri, print)
         [curve] = source.curves(question, source.ask(question, print))
         return source.folder_of(question, curve)
 
     assert folder() is None  # nothing can go on there
-    assert "goes on" not in run("operating-point", "--search", "first").out
+    assert "goes on" not in run(*ask).out
     save_specification(make_spec(name="first"), paths)
     assert folder() == paths.folder
-    assert "`elsa-tune resume first` goes on" in run("operating-point", "--search", "first").out
+    assert "`elsa-tune resume first` goes on" in run(*ask).out

@@ -209,7 +209,7 @@ class WayComparison:
     def pools_searches(self) -> bool:
         """Whether seeds of several searches, which planned their own, were put together."""
         rows = rows_of(self.ways)
-        searches = {row.search for row in rows}
+        searches = {row.search_key for row in rows}
         return len(searches) > 1 and len(recorded_looks(rows)) > 0
 
     @property

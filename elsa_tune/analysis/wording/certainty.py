@@ -13,6 +13,7 @@ from elsa_tune.analysis.statistics.uncertainty import Uncertainty
 from elsa_tune.analysis.wording.answer import cheaper_text
 from elsa_tune.analysis.wording.would_certify import need_text
 from elsa_tune.specs.adapt.candidate import Candidate
+from elsa_tune.specs.result_row import SearchKey
 from elsa_tune.specs.task import Metric
 from elsa_tune.words import (
     candidates_text,
@@ -370,15 +371,15 @@ def recorded_search(answer: Answer) -> str | None:
 
     Only a single one can go on.
     """
-    names: set[str | None] = set()
+    searches: set[SearchKey] = set()
     for point in answer.points:
         for run in point.runs:
             if run.row.trial:
-                names.add(run.row.search)
-    if len(names) != 1 or answer.is_search_gone:
+                searches.add(run.row.search_key)
+    if len(searches) != 1 or answer.is_search_gone:
         return None
-    name = str(names.pop())
-    return answer.search_arguments or shlex.quote(name)
+    name, _ = searches.pop()
+    return answer.search_arguments or shlex.quote(str(name))
 
 
 def export_command(answer: Answer) -> str:

@@ -485,7 +485,7 @@ def _next(comparison: WayComparison) -> str:
     if way is None or _is_incomplete(comparison):
         return ""
     curve = comparison.curve
-    searches = {run.row.search for run in way.point.runs if run.row.trial}
+    searches = {run.row.search_key for run in way.point.runs if run.row.trial}
     if len(searches) != 1 or curve.search is None or ", " in curve.search or curve.is_search_gone:
         return ""
     name = curve.search_arguments or shlex.quote(curve.search)

@@ -183,7 +183,7 @@ def _watch_record(name: str | None, storage_path: str | None, tracking_uri: str 
         uri = None  # a store that the environment names is behind the journal
     say(f"watch: reading {storage if uri is None else 'the store'}")
 
-    from elsa_tune.searching.jobs.watched import latest_stored, watch_journal, watch_store
+    from elsa_tune.searching.jobs.watched import stored, watch_journal, watch_store
 
     if uri is None:
         with pointing_at_clusters():
@@ -196,11 +196,11 @@ def _watch_record(name: str | None, storage_path: str | None, tracking_uri: str 
         return status
     if name is None:
         raise UsageError("a store has many searches; name the one to watch")
-    found = latest_stored(uri, name)
+    found = stored(uri, name, storage)
     status = 0
     with _leaving_by_ctrl_c():
-        state, paths_here = watch_store(uri, name, found)
-        _say_end(state, paths_here, tracking_uri)
+        state, paths_here = watch_store(uri, found)
+        _say_end(state, paths_here, tracking_uri, asked=name)
         status = _exit_status(state)
     return status
 
@@ -238,22 +238,27 @@ def _recorded(state: "SearchState", what: str) -> list[dict[str, Any]]:
 
 
 def _say_end(
-    state: "SearchState", paths: SearchPaths | None, tracking_uri: str | None = None
+    state: "SearchState",
+    paths: SearchPaths | None,
+    tracking_uri: str | None = None,
+    asked: str | None = None,
 ) -> None:
     """Print how a search that was watched has ended, and what to type next.
 
     paths: None where its journal is not on this machine. tracking_uri: the store, where one was
-    typed.
+    typed. asked: by which name or id it was asked for there.
     """
     name = state.search.name if paths is None else paths.name
     message = ""
     if state.end is not None and state.end.message:
         message = f" ({state.end.message})"
     say(f"search '{name}': {state.status_text}{message}")
-    say(_next(state, paths, tracking_uri))
+    say(_next(state, paths, tracking_uri, asked or name))
 
 
-def _next(state: "SearchState", paths: SearchPaths | None, tracking_uri: str | None) -> str:
+def _next(
+    state: "SearchState", paths: SearchPaths | None, tracking_uri: str | None, asked: str
+) -> str:
     """Return what to type next; a search that was cut short goes on where its journal is."""
     asks = "compare" if COMPARISON in state.decisions else "answer"
     if paths is not None:
@@ -263,7 +268,7 @@ def _next(state: "SearchState", paths: SearchPaths | None, tracking_uri: str | N
     arguments = arguments_elsewhere(tags)
     if arguments is not None and not state.is_complete:
         return f"Next, on {tags.get(HOST_TAG)}: elsa-tune resume {arguments}"
-    return f"Next: elsa-tune {asks} {state.search.name}{asking_store(tracking_uri)}"
+    return f"Next: elsa-tune {asks} {asked}{asking_store(tracking_uri)}"
 
 
 def _watch_job(name: str | None, address: str) -> int:

@@ -1,7 +1,8 @@
 """`elsa-tune searches`: the recorded searches, listed or deleted."""
 
 import contextlib
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,7 +16,14 @@ from elsa_tune.cli.options import (
     pointing_at_clusters,
 )
 from elsa_tune.cli.printing import FormatOption, local_time, show
-from elsa_tune.errors import ElsaTuneError, SpaceError, StorageError, UnknownNameError, UsageError
+from elsa_tune.errors import (
+    ElsaTuneError,
+    SpaceError,
+    StorageError,
+    UnknownNameError,
+    UsageError,
+    first_few,
+)
 from elsa_tune.searching.output import say
 from elsa_tune.tracking.paths import SearchPaths, find_search
 from elsa_tune.tracking.places import StorePaths
@@ -67,18 +75,33 @@ def searches(
         if format == "table":
             say(f"no search is recorded in {storage}; `elsa-tune search` starts one")
             return
-    rows = submitted + [_as_json(folder, state, tracking_uri) for folder, state in recorded]
+    names = Counter(_name_of(folder, state) for folder, state in recorded)
+    rows = list(submitted)
+    for folder, state in recorded:
+        has_namesake = names[_name_of(folder, state)] > 1
+        rows.append(_as_json(folder, state, tracking_uri, has_namesake=has_namesake))
     if name is not None:
         with pointing_at_clusters(address):
             rows = _only(rows, name)
-    if format != "table":
-        show(rows, format, LISTED)
-        return
+    if format == "table":
+        _show_table(rows, recorded)
+    else:
+        show(rows, format)
+
+
+def _show_table(rows: Sequence[_Listed], recorded: "Searches") -> None:
+    """Print searches as a table, and below it what else there is to say of them."""
     readable = []
     for row in rows:
         answer = _found_text(row["answer"], row["comparison"])
         readable.append({**row, "answer": answer, "status": _status_text(row)})
-    show(readable, format, LISTED)
+    namesakes = _namesakes(recorded, {row["name"] for row in rows})
+    columns = list(LISTED)
+    if namesakes:
+        columns.insert(1, "search_id")
+    show(readable, "table", columns)
+    for line in namesakes:
+        say(line)
     for row in rows:
         if row["waits_for"] is not None:
             say(f"search '{row['name']}' waits for {row['waits_for']}")
@@ -163,6 +186,7 @@ def _submitted(address: str, recorded: "Searches") -> list[_Listed]:
                 progress = read_progress(server.log(job))
         row = {
             "name": job.name,
+            "search_id": None,
             "model": about.get("model"),
             "task": about.get("task"),
             "status": job.state,
@@ -206,6 +230,26 @@ def _only(rows: Sequence[_Listed], name: str) -> list[_Listed]:
     return matching
 
 
+def _namesakes(recorded: "Searches", names: Collection[str]) -> list[str]:
+    """Return what tells searches of one name apart, a text for each such name among these."""
+    from elsa_tune.sources.source import told_apart
+
+    described: dict[str, list[str]] = {}
+    for folder, state in recorded:
+        described.setdefault(_name_of(folder, state), []).append(told_apart(state, folder))
+    texts = []
+    for name, of_name in described.items():
+        if len(of_name) > 1 and name in names:
+            lines = [f"{len(of_name)} searches are named '{name}':", *first_few(of_name)]
+            texts.append("\n  ".join(lines))
+    return texts
+
+
+def _name_of(folder: Path | None, state: "SearchState") -> str:
+    """Return what a search is called: by its folder, which may have been renamed."""
+    return state.search.name if folder is None else folder.name
+
+
 def _say_next(rows: Sequence[_Listed]) -> None:
     """Print what to type about the latest complete search, and about those that are not."""
     complete: list[str] = []
@@ -227,17 +271,20 @@ def _say_next(rows: Sequence[_Listed]) -> None:
         say(f"Next: {unfinished[0]}{others}")
 
 
-def _next(folder: Path | None, state: "SearchState", tracking_uri: str | None) -> str | None:
+def _next(
+    folder: Path | None, state: "SearchState", tracking_uri: str | None, *, has_namesake: bool
+) -> str | None:
     """Return the command for a search; None while it runs.
 
-    tracking_uri: the store, where one was typed.
+    tracking_uri: the store, where one was typed. has_namesake: another search has its name.
     """
     from elsa_tune.tracking.journal_records import SearchStatus
     from elsa_tune.tracking.record_names import COMPARISON
 
     asks = "compare" if COMPARISON in state.decisions else "answer"
     if folder is None:
-        return f"elsa-tune {asks} {state.search.name}{asking_store(tracking_uri)}"
+        named = state.search.search_id if has_namesake else state.search.name
+        return f"elsa-tune {asks} {named}{asking_store(tracking_uri)}"
     if state.status is SearchStatus.RUNNING:
         return None
     verb = asks if state.is_complete else "resume"
@@ -245,12 +292,15 @@ def _next(folder: Path | None, state: "SearchState", tracking_uri: str | None) -
     return f"elsa-tune {verb} {arguments}"
 
 
-def _as_json(folder: Path | None, state: "SearchState", tracking_uri: str | None) -> _Listed:
+def _as_json(
+    folder: Path | None, state: "SearchState", tracking_uri: str | None, *, has_namesake: bool
+) -> _Listed:
     from elsa_tune.searching.planning.plan import trials_in_all
     from elsa_tune.tracking.record_names import ANSWER, COMPARISON
 
     return {
-        "name": state.search.name if folder is None else folder.name,
+        "name": _name_of(folder, state),
+        "search_id": state.search.search_id,
         "model": state.search.model,
         "task": state.search.task,
         "status": state.status.value,
@@ -262,7 +312,7 @@ def _as_json(folder: Path | None, state: "SearchState", tracking_uri: str | None
         "answer": state.decisions.get(ANSWER),
         "comparison": state.decisions.get(COMPARISON),
         "folder": None if folder is None else str(folder),
-        "next": _next(folder, state, tracking_uri),
+        "next": _next(folder, state, tracking_uri, has_namesake=has_namesake),
     }
 
 

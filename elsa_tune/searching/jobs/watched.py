@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import TypeVar
 
 from rich.live import Live
@@ -116,23 +117,22 @@ def watch_journal(paths: SearchPaths) -> SearchState:
     return state
 
 
-def watch_store(
-    tracking_uri: str, name: str, state: SearchState
-) -> tuple[SearchState, SearchPaths | None]:
+def watch_store(tracking_uri: str, state: SearchState) -> tuple[SearchState, SearchPaths | None]:
     """Show a search from a store until its session ends, and return how it stands then.
 
     Where its journal lies on this machine, that is read instead: it is ahead, and knows the plan;
-    its places are returned, too. state: what `latest_stored` has found.
+    its places are returned, too. state: what `stored` has found.
     """
     folder = local_folder(state.search.tags)
     if folder is not None and has_specification(folder):
         paths = SearchPaths(folder.parent, folder.name)
         return watch_journal(paths), paths
+    search_id = state.search.search_id  # another may begin meanwhile under its name
     with Panel() as panel:
         while _runs(state):
             panel.show(stored_lines(state))
             began = time.monotonic()
-            state = patiently(lambda: latest_stored(tracking_uri, name), panel.show_line)
+            state = patiently(lambda: stored(tracking_uri, search_id), panel.show_line)
             took = time.monotonic() - began
             if _runs(state):
                 time.sleep(_pause(STORE_SECONDS, took))
@@ -173,9 +173,13 @@ def _pause(seconds: float, took: float) -> float:
     return max(seconds, took / _READING_SHARE)
 
 
-def latest_stored(tracking_uri: str, name: str) -> SearchState:
-    """Return the latest search of that name in a store. Raises UnknownNameError without any."""
-    store = Stored(tracking_uri)
+def stored(tracking_uri: str, name: str, storage: Path | None = None) -> SearchState:
+    """Return the search of that name or id in a store.
+
+    storage: the folder whose own search is meant where several have the name. Raises
+    UnknownNameError without any, ResultsError where several may be meant.
+    """
+    store = Stored(tracking_uri, storage)
     searches = store.searches(Question(search=name))
     if not searches:
         names = {state.search.name for _, state in store.overview()}

@@ -34,7 +34,7 @@ _RUN_S = 0.02
 def read_searches(
     tracking_uri: str, tasks: Sequence[str] | None = None, search: str | None = None
 ) -> list[SearchState]:
-    """Return the searches on these tasks and of this name, in the order of their start.
+    """Return the searches on these tasks and of this name or id, in the order of their start.
 
     None asks for every one. Trials whose search was deleted are in a state without a session
     (attempt 0).
@@ -47,7 +47,7 @@ def read_searches(
     # Every run of ours has the search's id. MLflow's filters have no plain "exists" and no "or".
     conditions = [f"tags.`{names.SEARCH_ID_TAG}` LIKE '%'"]
     if search is not None:
-        tags = (names.SEARCH_TAG, names.OTHER_SEARCH_TAG)
+        tags = (names.SEARCH_TAG, names.OTHER_SEARCH_TAG, names.SEARCH_ID_TAG)
         conditions = [f"tags.`{tag}` = '{search}'" for tag in tags]
     states: dict[str, SearchState] = {}
     with _client_of(tracking_uri) as client:
