@@ -1,7 +1,6 @@
 """Artifact stores as they are named, found and tried."""
 
 import json
-import threading
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -125,28 +124,12 @@ def asked(store: ArtifactStore, question: Callable[[], Any], patience_s: float =
 
     patience_s: 0 takes PATIENCE_S.
     """
-    answers: list[Any] = []
-    errors: list[BaseException] = []
-
-    def ask() -> None:
-        try:
-            answers.append(question())
-        except BaseException as error:  # raised below, in the thread that asks
-            errors.append(error)
-
-    # A request that hangs is left behind with its thread.
-    thread = threading.Thread(target=ask, name="artifacts", daemon=True)
-    thread.start()
-    seconds = patience_s or PATIENCE_S
-    waiting.join(thread, seconds)
-    if not answers and not errors:
-        errors.append(TimeoutError(f"no answer within {seconds:.0f} s"))
-    if answers:
-        return answers[0]
-    error = errors[0]
-    if isinstance(error, StorageError):
-        raise error
-    raise StorageError(f"`artifacts` {store.url} {trouble(store, error)}") from error
+    try:
+        return waiting.answer(question, patience_s or PATIENCE_S, "artifacts")
+    except StorageError:
+        raise
+    except Exception as error:  # of any library
+        raise StorageError(f"`artifacts` {store.url} {trouble(store, error)}") from error
 
 
 def trouble(store: ArtifactStore, error: BaseException) -> str:

@@ -5,7 +5,6 @@ import logging
 import os
 import re
 import tempfile
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -61,23 +60,10 @@ class MlflowConnection:
 
         A call that hangs is left behind.
         """
-        answers: list[T] = []
-        errors: list[Exception] = []
-
-        def attempt() -> None:
-            try:
-                answers.append(call())
-            except Exception as error:  # whatever it was, it is judged by its text
-                errors.append(error)
-
-        thread = threading.Thread(target=attempt, name="mlflow-check", daemon=True)
-        thread.start()
-        waiting.join(thread, timeout_s)
-        if answers:
-            return answers[0]
-        silence = TimeoutError(f"nothing came within {timeout_s:g} s")
-        error = errors[0] if errors else silence
-        raise unanswered(self.uri, error) from error
+        try:
+            return waiting.answer(call, timeout_s, "mlflow-check")
+        except Exception as error:  # whatever it was, it is judged by its text
+            raise unanswered(self.uri, error) from error
 
     def is_empty(self) -> bool:
         """Whether it is a store that MLflow has not made yet: a question must not make it."""
