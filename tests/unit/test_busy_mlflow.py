@@ -31,7 +31,20 @@ def answered(status: int) -> requests.HTTPError:
     return requests.HTTPError(f"{status} Error", response=response)
 
 
+def named(name: str, said: str) -> Exception:
+    """Return an error of a library that need not be installed, as that calls it."""
+    kind: type[Exception] = type(name, (Exception,), {})
+    return kind(said)
+
+
+# boto3's words for an upload that S3 itself refused.
+UPLOAD = "Failed to upload a.npz to b/404/a.npz: An error occurred ({}) when calling PutObject: {}"
+
 BUSY = [
+    named("EndpointConnectionError", 'Could not connect to the endpoint URL: "http://h/b/403/a"'),
+    named("ReadTimeoutError", "Read timeout on endpoint URL"),
+    named("ServiceRequestError", "Failed to establish a new connection"),
+    named("S3UploadFailedError", UPLOAD.format("SlowDown", "Please reduce your request rate.")),
     answered(429),
     answered(503),
     requests.ConnectionError("refused"),
@@ -40,6 +53,11 @@ BUSY = [
     RestException({"error_code": "REQUEST_LIMIT_EXCEEDED", "message": "slowly"}),
 ]
 FIRM = [
+    named("NoCredentialsError", "Unable to locate credentials"),
+    named("CredentialUnavailableError", "no managed identity endpoint found"),
+    named("S3UploadFailedError", UPLOAD.format("AccessDenied", "Access Denied")),
+    ModuleNotFoundError("No module named 'boto3'"),
+    MlflowException("The following failures occurred: Unable to locate credentials"),
     answered(404),
     answered(403),
     FileNotFoundError("No such file"),

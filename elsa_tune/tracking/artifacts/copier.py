@@ -27,11 +27,12 @@ from elsa_tune.tracking.artifacts.contents import (
 )
 from elsa_tune.tracking.artifacts.fetching import check_not_behind, recorded_id
 from elsa_tune.tracking.artifacts.lease import Lease
-from elsa_tune.tracking.artifacts.places import artifacts_at, trouble
+from elsa_tune.tracking.artifacts.places import artifacts_at
 from elsa_tune.tracking.artifacts.store import ArtifactStore
 from elsa_tune.tracking.journal import TakenError
 from elsa_tune.tracking.journal_records import Record, Report
 from elsa_tune.tracking.paths import SearchPaths
+from elsa_tune.tracking.remote_errors import trouble
 from elsa_tune.tracking.uris import reason
 
 log = logging.getLogger(__name__)
@@ -175,7 +176,7 @@ class Copier:
             return ""
         why = "did not take it in time"
         if self._error is not None:
-            why = trouble(self._store, self._error)
+            why = trouble(self._store.url, self._error)
         count = len(self._lacking)
         files = f"{count} files" if count > 1 else "the last records"
         return (
@@ -343,7 +344,7 @@ class Copier:
 
     def _note(self, error: Exception) -> None:
         self._error = error
-        why = trouble(self._store, error)
+        why = trouble(self._store.url, error)
         log.info("%s: %s", self._store.url, why)
         if not self._is_troubled and not self._closing:
             self._is_troubled = True

@@ -14,7 +14,8 @@ from elsa_tune.tracking.artifacts.folder import FolderArtifacts
 from elsa_tune.tracking.artifacts.remote import RemoteArtifacts
 from elsa_tune.tracking.artifacts.store import ArtifactStore
 from elsa_tune.tracking.paths import SearchPaths
-from elsa_tune.tracking.uris import reason, shown_uri
+from elsa_tune.tracking.remote_errors import trouble
+from elsa_tune.tracking.uris import shown_uri
 
 # What is given for "no store", where a search has one already.
 NONE: Final = "none"
@@ -129,29 +130,4 @@ def asked(store: ArtifactStore, question: Callable[[], Any], patience_s: float =
     except StorageError:
         raise
     except Exception as error:  # of any library
-        raise StorageError(f"`artifacts` {store.url} {trouble(store, error)}") from error
-
-
-def trouble(store: ArtifactStore, error: BaseException) -> str:
-    """Return why a store did not take or give a file, and what to do, to follow its URL."""
-    why = reason(error, store.url)
-    kind = type(error).__name__
-    is_folder = "://" not in store.url
-    if isinstance(error, OSError) and is_folder and error.strerror:
-        return f"cannot be written or read ({error.strerror}); choose another place"
-    if isinstance(error, FileNotFoundError):
-        bucket = store.url.partition("://")[2].partition("/")[0]
-        return f"has no bucket or folder '{bucket}' ({why}); make it, or name another one"
-    if isinstance(error, PermissionError):
-        return (
-            f"refuses what the environment's credentials ask for ({why}); see whether they may "
-            "write, list and delete there"
-        )
-    if "Credentials" in kind or "Authentication" in kind:
-        return (
-            f"finds no credentials ({why}); set them in the environment, for s3:// "
-            "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a profile"
-        )
-    if isinstance(error, TimeoutError) or "Timeout" in kind or "Connect" in kind:
-        return f"does not answer ({why}); see whether its address and the network are right"
-    return f"does not do what it is asked for ({why})"
+        raise StorageError(f"`artifacts` {store.url} {trouble(store.url, error)}") from error

@@ -15,6 +15,12 @@ from elsa_tune.locks import open_locked
 from elsa_tune.tracking import waiting
 from elsa_tune.tracking.mlflow import database
 from elsa_tune.tracking.paths import sqlite_file
+from elsa_tune.tracking.remote_errors import (
+    is_refused,
+    is_unanswered,
+    lacks_credentials,
+    lacks_file,
+)
 from elsa_tune.tracking.uris import DATABASE_SCHEMES, reason, scheme_of, shown_uri
 
 if TYPE_CHECKING:
@@ -32,10 +38,6 @@ _NO_DATABASE_ACCESS = re.compile(
 _PASSING_STATUSES = frozenset({408, 429, 500, 502, 503, 504})
 _PASSING_CODES = frozenset(
     {"TEMPORARILY_UNAVAILABLE", "REQUEST_LIMIT_EXCEEDED", "DEADLINE_EXCEEDED", "INTERNAL_ERROR"}
-)
-# Words of an answer that will be the same next time, wherever they stand in MLflow's own error.
-_WILL_STAY = re.compile(
-    r"\b(401|403|404)\b|no such (file|key)|not found|does not exist", re.IGNORECASE
 )
 
 
@@ -224,16 +226,15 @@ def refused_access(uri: str, error: BaseException) -> str | None:
 
 def may_pass(error: BaseException) -> bool:
     """Whether an error is likely gone in a while: no answer, a busy server, too many questions."""
-    said = str(error)
-    if _WILL_STAY.search(said):
+    if is_unanswered(error):
+        return True
+    if lacks_credentials(error) or is_refused(error) or lacks_file(error):
         return False
     status = getattr(getattr(error, "response", None), "status_code", None)
     if status is not None:
         return status in _PASSING_STATUSES
     # Errors of requests, by which MLflow asks, are an OSError that no system call has numbered.
     if isinstance(error, OSError) and error.errno is None:
-        return True
-    if isinstance(error, ConnectionError | TimeoutError):
         return True
     return getattr(error, "error_code", "") in _PASSING_CODES
 
