@@ -29,6 +29,7 @@ from elsa_tune.tracking.record_names import (
     POLICY_TAG,
 )
 from elsa_tune.tracking.state import RecordedTrial, SearchState
+from elsa_tune.tracking.uris import reason
 
 if TYPE_CHECKING:
     from elsa_tune.tracking.store import RecordStore
@@ -205,8 +206,8 @@ class KeptPredictions:
     def __call__(self, row: ResultRow) -> Predictions | None:
         """Return what the row's trial answered.
 
-        None where it is not kept, or cannot be had any more. Raises ResultsError where the store
-        does not give it now: then it is not asked again, for that may take a minute each.
+        None where it is not kept, or not any more. Raises ResultsError where the store does not
+        give it: then it is not asked again, for that may take a minute each.
         """
         if row.predictions is None:
             return None
@@ -226,11 +227,12 @@ class KeptPredictions:
                 if file is None:
                     return None
                 return _read(file)
-            except TrackingError as error:
-                self._trouble = f"{self._store.name} does not give them now ({error}); ask again"
+            except Exception as error:  # the store's, the server's and the network's
+                why = reason(error, self._store.uri)
+                if isinstance(error, TrackingError):
+                    why = str(error)  # whole: it says what to do
+                self._trouble = f"{self._store.name} does not give them now ({why}); ask again"
                 raise ResultsError(self._trouble) from error
-            except Exception:  # the store's, the server's and the network's, without a common base
-                return None
 
 
 def predictions_place(

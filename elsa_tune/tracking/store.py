@@ -132,8 +132,8 @@ class RecordStore(Protocol):
         """Return a file that is kept with a trial, copied into this folder.
 
         run_id: the `RecordedTrial`'s, which a store without files leaves None; it returns None
-        here, too, and for a file that it does not have. Raises TrackingError, which says why, where
-        the file cannot be had now and perhaps later. Whatever else is raised counts as None.
+        here, too, and for a file that it does not have. Raises TrackingError, which says why and
+        what to do, where the file cannot be had now: an answer must not call it lost.
         """
         ...
 

@@ -16,6 +16,7 @@ import pytest
 from mlflow.tracking import MlflowClient
 
 from elsa_tune.cli.app import main
+from elsa_tune.errors import ResultsError
 from elsa_tune.sources.record import recorded
 from elsa_tune.sources.source import Question
 from elsa_tune.tracking.mlflow.names import OTHER_SEARCH_TAG, SEARCH_ID_TAG, SEARCH_TAG, STATUS_TAG
@@ -128,7 +129,8 @@ def test_a_server_whose_files_climb_writes_nothing(
     with ThreadingHTTPServer(("127.0.0.1", 0), Climbing) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         kept = KeptPredictions(store_at(f"http://127.0.0.1:{server.server_port}"))
-        assert kept(row(3, 0.5, predictions="runs:/r/predictions/t.npz")) is None
+        with pytest.raises(ResultsError, match="does not give them"):
+            kept(row(3, 0.5, predictions="runs:/r/predictions/t.npz"))
         server.shutdown()
     assert not list(tmp_path.rglob("*.npz"))
 

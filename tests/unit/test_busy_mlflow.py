@@ -80,16 +80,20 @@ def test_what_stays(error: Exception) -> None:
 def giving(errors: list[Exception], monkeypatch: pytest.MonkeyPatch) -> MlflowStore:
     """Return a store whose files come after these errors, in turn."""
     monkeypatch.setattr(store, "_PAUSES_S", (0.0, 0.0, 0.0))
+    run = SimpleNamespace(info=SimpleNamespace(artifact_uri="s3://bucket/1/r/artifacts"))
+    client = SimpleNamespace(get_run=lambda run_id: run)
     found = MlflowStore("http://127.0.0.1:1")
+    monkeypatch.setattr(found, "client", lambda: client)
 
-    def download(run_id: str, artifact: str, folder: str) -> str:
+    def download(artifact: str, folder: str) -> str:
         if errors:
             raise errors.pop(0)
         file = Path(folder) / "kept.npz"
         np.savez(file, predictions=[0, 1], labels=[0, 1], classes=2)
         return str(file)
 
-    monkeypatch.setattr(found, "client", lambda: SimpleNamespace(download_artifacts=download))
+    files = SimpleNamespace(download_artifacts=download)
+    monkeypatch.setattr(store, "files_at", lambda *place: files)
     return found
 
 
@@ -105,9 +109,58 @@ def test_predictions_that_do_not_come_now_are_not_called_lost(
     errors: list[Exception] = [answered(503) for _ in range(3)]
     kept = KeptPredictions(giving(errors, monkeypatch))
     for place in ("runs:/r/predictions/t.npz", "runs:/s/predictions/u.npz"):
-        with pytest.raises(ResultsError, match=r"MLflow does not give them now \(503.*; ask again"):
+        with pytest.raises(ResultsError, match=r"does not give them now \(.*503.*; ask again"):
             kept(row(3, 0.5, predictions=place))
     assert not errors  # the second was not asked for
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (
+            ModuleNotFoundError("No module named 'boto3'"),
+            r"s3://bucket needs .*: pip install boto3",
+        ),
+        (
+            named("NoCredentialsError", "Unable to locate credentials"),
+            r"s3://bucket finds no credentials \(.*AWS_ACCESS_KEY_ID",
+        ),
+        (answered(403), r"s3://bucket refuses what the environment's credentials ask for"),
+        (
+            RestException(
+                {
+                    "error_code": "RESOURCE_DOES_NOT_EXIST",
+                    "message": "Failed to list artifacts: The specified bucket does not exist",
+                }
+            ),
+            r"s3://bucket has no bucket or folder 'bucket'",
+        ),
+    ],
+)
+def test_predictions_that_cannot_be_had_here_are_not_called_lost(
+    error: Exception, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    errors = [error, error]
+    kept = KeptPredictions(giving(errors, monkeypatch))
+    with pytest.raises(ResultsError, match=rf"^MLflow does not .* now \({said}.*; ask again"):
+        kept(row(3, 0.5, predictions="runs:/r/predictions/t.npz"))
+    assert len(errors) == 1  # a second try would end as the first
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        FileNotFoundError(2, "No such file or directory"),
+        # MLflow's own, around what S3 says of a key.
+        MlflowException("The following failures occurred: An error occurred (404) when calling"),
+        named("ResourceNotFoundError", "The specified blob does not exist."),
+    ],
+)
+def test_a_file_that_a_store_does_not_have(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = KeptPredictions(giving([error], monkeypatch))
+    assert kept(row(3, 0.5, predictions="runs:/r/predictions/t.npz")) is None
 
 
 def test_predictions_that_are_not_there_are_asked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:

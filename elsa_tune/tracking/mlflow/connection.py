@@ -18,6 +18,7 @@ from elsa_tune.tracking.paths import sqlite_file
 from elsa_tune.tracking.remote_errors import (
     is_refused,
     is_unanswered,
+    lacks_bucket,
     lacks_credentials,
     lacks_file,
 )
@@ -237,6 +238,15 @@ def may_pass(error: BaseException) -> bool:
     if isinstance(error, OSError) and error.errno is None:
         return True
     return getattr(error, "error_code", "") in _PASSING_CODES
+
+
+def is_missing(error: BaseException) -> bool:
+    """Whether a store says that there is no such file, or no such run."""
+    if lacks_bucket(error):
+        return False
+    if getattr(getattr(error, "response", None), "status_code", None) == 404:
+        return True
+    return getattr(error, "error_code", "") == "RESOURCE_DOES_NOT_EXIST" or lacks_file(error)
 
 
 def set_environment() -> None:

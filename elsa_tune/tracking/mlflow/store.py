@@ -11,7 +11,8 @@ from elsa_tune.tracking.database_drivers import driver_package
 from elsa_tune.tracking.journal_records import SearchStarted
 from elsa_tune.tracking.mlflow import reader, server
 from elsa_tune.tracking.mlflow.check import look_at_store
-from elsa_tune.tracking.mlflow.connection import MlflowConnection, may_pass
+from elsa_tune.tracking.mlflow.connection import MlflowConnection, is_missing, may_pass
+from elsa_tune.tracking.mlflow.files import files_at, why_not_at
 from elsa_tune.tracking.mlflow.models import log_model
 from elsa_tune.tracking.mlflow.names import TRIAL_TAG
 from elsa_tune.tracking.mlflow.pages import describe
@@ -20,10 +21,11 @@ from elsa_tune.tracking.mlflow.sink import MlflowSink
 from elsa_tune.tracking.mlflow.writer import MlflowWriter
 from elsa_tune.tracking.paths import sqlite_file
 from elsa_tune.tracking.state import SearchState
-from elsa_tune.tracking.uris import reason
 
 # Before each time that a file is asked for: MLflow's own retries would hold up what is sent, too.
 _PAUSES_S = (0.0, 1.0, 2.0, 4.0, 8.0, 15.0)
+# No time is begun after that: clients of object stores try again for seconds by themselves.
+_PATIENCE_S = 40.0
 
 
 class MlflowStore(MlflowConnection):
@@ -65,15 +67,22 @@ class MlflowStore(MlflowConnection):
 
     def fetch(self, run_id: str, artifact: str, folder: Path) -> Path | None:
         os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
+        uri = ""
         why = ""
+        until = time.monotonic() + _PATIENCE_S
         for pause in _PAUSES_S:
+            if time.monotonic() + pause > until:
+                break
             time.sleep(pause)
             try:
-                return Path(self.client().download_artifacts(run_id, artifact, str(folder)))
+                uri = uri or self.client().get_run(run_id).info.artifact_uri
+                return Path(files_at(uri, self.uri).download_artifacts(artifact, str(folder)))
             except Exception as error:  # the server's, the network's and the files' own
-                if not may_pass(error):
+                if is_missing(error):
                     return None
-                why = reason(error, self.uri)
+                why = why_not_at(uri, error, self.uri)
+                if not may_pass(error):
+                    break
         raise TrackingError(why)
 
     def delete(self, search_id: str) -> int:
