@@ -22,6 +22,7 @@ from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.state import SearchState
 from elsa_tune.tracking.store import (
     AccessRefusedError,
+    FileUnsentError,
     RecordSink,
     RefusedError,
     StoreGoneError,
@@ -72,6 +73,10 @@ class Forwarder:
         self._refills = 0
         self._marked = 0.0  # when the watermark was written, by the monotonic clock
         self._error: Exception | None = None
+        # Of records that were sent without their file: how many, since when, and why the last one.
+        self._without_file = 0
+        self._without_file_since = math.inf
+        self._file_error: Exception | None = None
         everything = read_journal(self._journal) if records is None else records
         self._take_backlog(everything, self._read_watermark())
         self._thread = threading.Thread(target=self._run, name="forwarder", daemon=True)
@@ -89,13 +94,13 @@ class Forwarder:
 
     @property
     def lag(self) -> int:
-        """Records that the store does not have yet."""
-        return len(self._pending)
+        """Records that the store does not have yet, or without the file that they name."""
+        return len(self._pending) + self._without_file
 
     @property
     def trouble(self) -> str:
-        """Why the store did not take the last record offered, and what to do; "" if it did."""
-        error = self._error
+        """Why the store lacks what was offered, and what to do; "" if it took it."""
+        error = self._error or self._file_error
         if error is None:
             return ""
         try:
@@ -151,8 +156,7 @@ class Forwarder:
         while self._wait_for_records():
             batch = self._next_batch(size)
             try:
-                self._sink.send(batch)
-                self._drop(batch)
+                self._send(batch)
                 self._error = None
                 pause = _FIRST_PAUSE_S
                 size = _LARGEST_BATCH
@@ -169,6 +173,16 @@ class Forwarder:
                     pause = self._give_up(batch[:1], error, pause)
             except Exception as error:  # whatever fails is tried again, for as long as it takes
                 pause = self._wait_to_try_again(error, pause)
+
+    def _send(self, batch: Sequence[Record]) -> None:
+        """Send records, and drop them. Where only a file lacks, the next driver sends them, too."""
+        try:
+            self._sink.send(batch)
+        except FileUnsentError as error:
+            self._without_file += 1
+            self._without_file_since = min(self._without_file_since, batch[0].time)
+            self._file_error = error
+        self._drop(batch)
 
     def _wait_for_records(self) -> bool:
         """Return True when there is something to send, False when the work is over."""
@@ -205,6 +219,8 @@ class Forwarder:
             if self._pending and time.monotonic() < self._marked + _BETWEEN_MARKS_S:
                 return  # each mark waits for the disk; an older one makes a later driver send more
         self._marked = time.monotonic()
+        if until >= self._without_file_since:
+            until = math.nextafter(self._without_file_since, 0.0)
         if self._is_taken():
             return
         text = json.dumps({"tracking_uri": self._place, "until": until})
@@ -267,6 +283,9 @@ class Forwarder:
         self._sink.begin_again()
         self.sent = SearchState()
         self._pending.clear()
+        self._without_file = 0
+        self._without_file_since = math.inf
+        self._file_error = None
         for record in records:
             if record.time > until:
                 self._pending.append(record)

@@ -30,6 +30,10 @@ class AccessRefusedError(Exception):
     """The store takes nothing of ours until somebody gives us the right to write there."""
 
 
+class FileUnsentError(Exception):
+    """The store has a record, but not the file that it names: the next session sends both."""
+
+
 class RecordSink(Protocol):
     """Takes the records of one journal into a store; used by one thread at a time.
 
@@ -54,7 +58,8 @@ class RecordSink(Protocol):
         must be sent again, as where the store `lacks` what was learnt, and any other error where
         trying again may help: AccessRefusedError where somebody must act first, which is told while
         the search runs. What is refused is skipped, except for a session's start: without it
-        nothing of the session has a place.
+        nothing of the session has a place. FileUnsentError is raised behind everything else, where
+        only a record's file was not taken.
         """
 
     def trouble(self, error: Exception) -> str:

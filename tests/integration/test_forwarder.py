@@ -317,9 +317,20 @@ def test_predictions_that_cannot_be_kept_do_not_hold_up_the_others(
         for entry in records:
             journal.append(entry)
         forwarder = Forwarder(paths, store.sink(paths.journal)).start()
-        assert forwarder.close(HANGS_S) == 0
+        assert forwarder.close(HANGS_S) == 1
+    assert "did not take their files (" in forwarder.trouble
     assert caplog.text.count("did not reach MLflow") == 2 and "refuses" not in caplog.text
-    assert {row.status for row in store_rows(store.uri)} == {TrialStatus.COMPLETED}
+    sent = store_rows(store.uri)
+    assert {row.status for row in sent} == {TrialStatus.COMPLETED}
+    # The next driver sends it; and the one after that nothing.
+    places.artifact_root.unlink()
+    forwarder = Forwarder(paths, store.sink(paths.journal))
+    assert forwarder.lag == 4
+    assert forwarder.start().close(HANGS_S) == 0 and not forwarder.trouble
+    [kept] = places.artifact_root.rglob("*.npz")
+    assert kept.name == "a.npz" and kept.read_bytes() == b"x"
+    assert Forwarder(paths, store.sink(paths.journal)).lag == 0
+    assert store_rows(store.uri) == sent
 
 
 def test_another_store_gets_everything_from_the_beginning(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,8 +15,8 @@ import requests
 from mlflow.entities import Metric, RunData, RunTag
 from mlflow.exceptions import MlflowException, RestException
 
-from elsa_tune.errors import ResultsError
-from elsa_tune.tracking.mlflow import names, sink, store
+from elsa_tune.errors import ResultsError, TrackingError
+from elsa_tune.tracking.mlflow import files, names, sink, store
 from elsa_tune.tracking.mlflow.connection import may_pass
 from elsa_tune.tracking.mlflow.reader import _latest
 from elsa_tune.tracking.mlflow.sink import MlflowSink
@@ -174,7 +175,9 @@ def sending(folder: Path, add_artifact: Callable[..., None]) -> MlflowSink:
     """Return a sink of a search with one file of predictions."""
     (folder / "predictions").mkdir()
     (folder / "predictions" / "t.npz").write_bytes(b"x")
-    writer: Any = SimpleNamespace(uri="http://h", forget=lambda: None, add_artifact=add_artifact)
+    writer: Any = SimpleNamespace(
+        uri="http://h", files_uri="s3://bucket/1", forget=lambda: None, add_artifact=add_artifact
+    )
     return MlflowSink(folder / "journal.jsonl", writer)
 
 
@@ -222,6 +225,91 @@ def test_a_file_that_is_refused_is_sent_three_times(
     with caplog.at_level(logging.WARNING):
         own._add_artifact("t", "predictions/t.npz")
     assert len(tries) == 3 and "the predictions of t did not reach MLflow" in caplog.text
+
+
+def test_a_reason_is_said_once_and_the_next_file_is_tried_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    tries: list[str] = []
+
+    def add_artifact(search: Any, trial: str, file: Path) -> None:
+        tries.append(trial)
+        raise ModuleNotFoundError("No module named 'boto3'")
+
+    own = sending(tmp_path, add_artifact)
+    for _ in range(2):
+        with pytest.raises(ModuleNotFoundError):
+            own._add_artifact("t", "predictions/t.npz")
+    for trial in ("t", "u"):
+        assert not own._add_artifact(trial, "predictions/t.npz")
+    assert tries == ["t", "t", "t", "u"]
+    [line] = caplog.messages
+    assert line.startswith("the predictions of t did not reach MLflow: s3://bucket needs")
+    assert line.endswith("pip install boto3; the search's folder has all, and `resume` sends it")
+
+
+def standing_in(error: Exception | None, tries: list[str]) -> SimpleNamespace:
+    """Return what stands for MLflow's access to files, which raises this when it is written."""
+
+    def log_artifact(file: str) -> None:
+        tries.append("written")
+        if error is not None:
+            raise error
+
+    def delete_artifacts(name: str) -> None:
+        tries.append("deleted")
+        raise PermissionError("may not delete")
+
+    return SimpleNamespace(log_artifact=log_artifact, delete_artifacts=delete_artifacts)
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (None, ""),
+        (ModuleNotFoundError("No module named 'boto3'"), "s3://bucket needs .* pip install boto3"),
+        (named("NoCredentialsError", "none"), "s3://bucket finds no credentials .*AWS_ACCESS"),
+        (named("EndpointConnectionError", "closed"), "s3://bucket does not answer .* address"),
+        (
+            named("S3UploadFailedError", UPLOAD.format("AccessDenied", "Access Denied")),
+            "s3://bucket refuses what the environment's credentials ask for",
+        ),
+        (
+            named("S3UploadFailedError", UPLOAD.format("NoSuchBucket", "no bucket")),
+            "s3://bucket has no bucket or folder 'bucket' .*; make it",
+        ),
+    ],
+)
+def test_whether_files_can_be_written_is_tried(
+    error: Exception | None, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries: list[str] = []
+    monkeypatch.setattr(files, "files_at", lambda *place: standing_in(error, tries))
+    found = files.why_not_written("s3://bucket/mlflow/1", "http://h")
+    assert re.match(said, found) and bool(found) is bool(said)
+    assert tries == (["written"] if error else ["written", "deleted"])
+    for uri in ("file:///here", "mlflow-artifacts:/1", "http://h/1", "/here", "dbfs:/1", ""):
+        assert not files.why_not_written(uri, "http://h")
+    assert len(tries) < 3
+
+
+def test_a_doctor_finds_files_that_cannot_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    error = ModuleNotFoundError("No module named 'boto3'")
+    monkeypatch.setattr(files, "files_at", lambda *place: standing_in(error, []))
+    experiment = SimpleNamespace(name="elsa-tune/rte", artifact_location="s3://bucket/mlflow/1")
+
+    def create(name: str) -> None:
+        raise RestException({"error_code": "RESOURCE_ALREADY_EXISTS", "message": name})
+
+    client = SimpleNamespace(
+        search_experiments=lambda *which, **how: [experiment], create_experiment=create
+    )
+    asked = MlflowStore("http://h:5000")
+    monkeypatch.setattr(asked, "client", lambda: client)
+    with pytest.raises(TrackingError, match=r"http://h:5000 answers, but .* pip install boto3$"):
+        asked.look()
+    experiment.artifact_location = "mlflow-artifacts:/1"
+    assert asked.look() == "http://h:5000 answers and can be written"
 
 
 def test_of_a_trial_that_was_begun_again_only_what_is_older_is_asked_for() -> None:

@@ -37,7 +37,7 @@ def folder(tmp_path: Path) -> Path:
 
 def sent(folder: Path, artifact: str) -> list[str]:
     """Return the files and folders that reach the store."""
-    store = Mock(spec=MlflowWriter, uri="sqlite:////nowhere.db")
+    store = Mock(spec=MlflowWriter, uri="sqlite:////nowhere.db", files_uri="file:///nowhere")
     sender = MlflowSink(folder / "journal.jsonl", store)
     ended = dataclasses.replace(trial_ended(TRIAL, TrialStatus.COMPLETED, 0.5), artifact=artifact)
     report = Decision(what=REPORT, value=artifact)
@@ -52,7 +52,7 @@ def test_what_lies_in_the_folder_is_sent(artifact: str, folder: Path) -> None:
 
 
 def test_late_predictions_are_sent_to_the_run_of_their_trial(folder: Path) -> None:
-    store = Mock(spec=MlflowWriter, uri="sqlite:////nowhere.db")
+    store = Mock(spec=MlflowWriter, uri="sqlite:////nowhere.db", files_uri="file:///nowhere")
     sender = MlflowSink(folder / "journal.jsonl", store)
     ended = trial_ended(TRIAL, TrialStatus.COMPLETED, 0.5)
     late = LatePredictions(trial=TRIAL, artifact="predictions/a.npz")
@@ -69,7 +69,7 @@ def test_a_checkpoint_ahead_of_the_journal_leaves_no_gap(
     folder: Path, is_same_driver: bool
 ) -> None:
     """An attempt continues behind its third evaluation, of which earlier ones reported one."""
-    store = Mock(spec=MlflowWriter, uri="sqlite:////nowhere.db")
+    store = Mock(spec=MlflowWriter, uri="sqlite:////nowhere.db", files_uri="file:///nowhere")
     store.lacks.return_value = False
     sender = MlflowSink(folder / "journal.jsonl", store)
     earlier = [search_started(), trial_started(TRIAL), report(TRIAL, 1, 0.5)]

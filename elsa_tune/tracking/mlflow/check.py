@@ -5,7 +5,9 @@ from pathlib import Path
 
 from elsa_tune.errors import TrackingError
 from elsa_tune.tracking.mlflow.connection import MlflowConnection
-from elsa_tune.tracking.paths import sqlite_file
+from elsa_tune.tracking.mlflow.files import why_not_written
+from elsa_tune.tracking.mlflow.names import EXPERIMENT_PREFIX
+from elsa_tune.tracking.paths import artifact_root_for, sqlite_file
 from elsa_tune.tracking.uris import reason, shown_uri
 
 
@@ -28,12 +30,19 @@ def look_at_store(store: MlflowConnection) -> str:
         store.initialise()
     try:
         is_written = _takes_writes(store)
+        files_uri = _files_uri(store)
     except Exception as error:  # of any library; whatever it was, a search would meet it too
         why = reason(error, store.uri)
         raise TrackingError(
             f"the MLflow store {shown} answers, but cannot be written ({why}); ask "
             "whoever runs it for the right to write, or name another with `tracking_uri`"
         ) from error
+    why = why_not_written(files_uri, store.uri)
+    if why:
+        raise TrackingError(
+            f"the MLflow store {shown} answers, but leaves predictions and reports to its clients, "
+            f"and {why}"
+        )
     return f"{shown} answers{' and can be written' if is_written else ''}"
 
 
@@ -55,6 +64,18 @@ def _takes_writes(store: MlflowConnection) -> bool:
                 raise
         return True
     return False
+
+
+def _files_uri(store: MlflowConnection) -> str:
+    """Return where the files of a search go, as far as an experiment tells it; else ""."""
+    from mlflow.entities import ViewType
+
+    client = store.client()
+    ours = f"name LIKE '{EXPERIMENT_PREFIX}%'"
+    found = client.search_experiments(ViewType.ALL, max_results=1, filter_string=ours)
+    if not found and artifact_root_for(store.uri, Path.cwd()) is None:
+        found = client.search_experiments(ViewType.ALL, max_results=1)
+    return found[0].artifact_location if found else ""
 
 
 def _nearest_folder(file: Path) -> Path:

@@ -1,8 +1,12 @@
 """An MLflow store's files: with its server, or where each client reaches them by itself."""
 
-from typing import Any
+import contextlib
+import tempfile
+from pathlib import Path
+from typing import Any, Final
 from urllib.parse import urlsplit
 
+from elsa_tune.tracking import waiting
 from elsa_tune.tracking.remote_errors import trouble
 from elsa_tune.tracking.uris import reason, scheme_of, shown_uri
 
@@ -18,6 +22,10 @@ _PACKAGES = {
     "abfss": "azure-storage-file-datalake azure-identity",
     "sftp": "pysftp",
 }
+# How long such a place has to take a small file: a busy machine takes seconds to import its client.
+PATIENCE_S = 30.0
+# Always the same: where nothing may be deleted, one file stays.
+_PROBE: Final = "elsa-tune-may-write"
 
 
 def files_at(uri: str, tracking_uri: str) -> Any:
@@ -49,3 +57,27 @@ def why_not_at(uri: str, error: BaseException, tracking_uri: str) -> str:
         remedy = f": pip install {package}" if package else "; install it"
         return f"{place} needs a package that is not installed here ({reason(error)}){remedy}"
     return f"{place} {trouble(place, error)}"
+
+
+def why_not_written(uri: str, tracking_uri: str) -> str:
+    """Try whether a small file can be written below a URI; return why not, "" if it can.
+
+    Of what lies with the store, its server's answers tell.
+    """
+    if not are_apart(uri):
+        return ""
+
+    def write() -> None:
+        files = files_at(uri, tracking_uri)
+        with tempfile.TemporaryDirectory() as folder:
+            probe = Path(folder, _PROBE)
+            probe.write_bytes(b"x")
+            files.log_artifact(str(probe))
+        with contextlib.suppress(Exception):  # who may write may not be allowed to delete
+            files.delete_artifacts(_PROBE)
+
+    try:
+        waiting.answer(write, PATIENCE_S, "mlflow-files")
+    except Exception as error:  # of any library
+        return why_not_at(uri, error, tracking_uri)
+    return ""

@@ -23,11 +23,13 @@ from elsa_tune.tracking.journal_records import (
 )
 from elsa_tune.tracking.mlflow import names
 from elsa_tune.tracking.mlflow.connection import may_pass, refused_access
+from elsa_tune.tracking.mlflow.files import why_not_at, why_not_written
 from elsa_tune.tracking.mlflow.writer import MlflowWriter
 from elsa_tune.tracking.record_names import ANSWER, COMPARISON, DESCRIPTION, REPORT
 from elsa_tune.tracking.state import RecordedTrial, SearchState
 from elsa_tune.tracking.store import (
     AccessRefusedError,
+    FileUnsentError,
     RefusedError,
     StoreGoneError,
     journal_tags,
@@ -36,8 +38,9 @@ from elsa_tune.tracking.uris import reason
 
 log = logging.getLogger(__name__)
 
-# A store that answers but keeps refusing a file (no room, no rights) loses that file, not the rest:
-# after three times, or where it is only busy or its files' own server is down, after so long.
+# A store that answers but keeps refusing a file (no room, no rights) gets the rest without it, and
+# the file by the next session: after three times, or where it is only busy or its files' own server
+# is down, after so long.
 _ARTIFACT_TRIES = 3
 _ARTIFACT_PATIENCE_S = 300.0
 # Answers of MLflow that will be the same next time.
@@ -65,6 +68,9 @@ class MlflowSink:
         self._writer = writer
         # By trial, "" for the report's: when its file was first sent in vain, and how often.
         self._artifact_tries: dict[str, tuple[float, int]] = {}
+        self._has_tried_files = False
+        self._told: set[str] = set()  # why files do not reach it, each told once
+        self._file_trouble = ""  # why the file of what is sent now does not
         self.begin_again()
 
     def begin_again(self) -> None:
@@ -86,8 +92,9 @@ class MlflowSink:
 
         Raises RefusedError when the store will never take them, StoreGoneError when everything must
         be sent again, AccessRefusedError for a 401 or 403, and whatever MLflow raises when trying
-        again may help.
+        again may help. Raises FileUnsentError where all is done but for a file.
         """
+        self._file_trouble = ""
         try:
             if not self._ready:
                 self._writer.initialise()
@@ -111,8 +118,12 @@ class MlflowSink:
         self._doubtful_tries = 0
         for record in batch:
             self.learn(record)
+        if self._file_trouble:
+            raise FileUnsentError(self._file_trouble)
 
     def trouble(self, error: Exception) -> str:
+        if isinstance(error, FileUnsentError):
+            return f"did not take their files ({error})"
         error = _of_mlflow(error)
         refusal = refused_access(self.uri, error)
         if refusal:
@@ -140,6 +151,7 @@ class MlflowSink:
         if isinstance(record, SearchStarted):
             tags = journal_tags(self._journal)
             self._writer.begin_search(record, tags)
+            self._try_files()
             self._writer.end_lost_trials(record, self.state.trials)
         elif not search.attempt:
             raise RefusedError("the record belongs to no search")
@@ -266,6 +278,22 @@ class MlflowSink:
         report = self._journal.parent / str(decisions[REPORT])
         return (report / names.FREEZE_CURVE).is_file()
 
+    def _try_files(self) -> None:
+        """Tell at the start where files cannot be written; the search needs none of them there."""
+        if self._has_tried_files:
+            return
+        self._has_tried_files = True
+        why = why_not_written(self._writer.files_uri, self.uri)
+        if why:
+            self._tell("predictions and the report do not reach MLflow", why)
+
+    def _tell(self, what: str, why: str) -> None:
+        """Say what does not reach MLflow, once for each reason: dozens of trials may share one."""
+        if why in self._told:
+            return
+        self._told.add(why)
+        log.warning("%s: %s; the search's folder has all, and `resume` sends it", what, why)
+
     def _add_artifact(self, trial: str, artifact: str) -> bool:
         """Keep a file or the report's folder; return whether the store has it, which may refuse.
 
@@ -273,6 +301,7 @@ class MlflowSink:
         """
         file = self._journal.parent / artifact
         home = self._journal.parent.resolve()
+        what = f"the predictions of {trial}" if trial else "the report"
         now = time.monotonic()
         first_try, tries = self._artifact_tries.get(trial, (now, 0))
         try:
@@ -285,15 +314,20 @@ class MlflowSink:
             self._artifact_tries.pop(trial, None)
             return True
         except Exception as error:  # an artifact that cannot be had must not hold up the rest
-            is_patient = tries + 1 < _ARTIFACT_TRIES
+            if _is_refusal(error):
+                self._artifact_tries.pop(trial, None)
+                log.warning("%s did not reach MLflow: %s", what, reason(error, self.uri))
+                return False
+            why = why_not_at(self._writer.files_uri, error, self.uri)
+            is_patient = tries + 1 < _ARTIFACT_TRIES and why not in self._told
             if may_pass(error):
                 is_patient = now < first_try + _ARTIFACT_PATIENCE_S
-            if is_patient and not _is_refusal(error):
+            if is_patient:
                 self._artifact_tries[trial] = (first_try, tries + 1)
                 raise
             self._artifact_tries.pop(trial, None)
-            what = f"the predictions of {trial}" if trial else "the report"
-            log.warning("%s did not reach MLflow: %s", what, reason(error, self.uri))
+            self._tell(f"{what} did not reach MLflow", why)
+            self._file_trouble = why
             return False
 
     def _interrupt_running(self, at: float) -> None:

@@ -227,6 +227,7 @@ class MlflowWriter(MlflowConnection):
         """Drop everything remembered, so that runs are looked up in the store again."""
         self._search_id = ""
         self._experiment_id = ""
+        self.files_uri = ""  # below which the experiment's files lie
         self._runs: dict[str, _Run] = {}  # of that search: by trial, "" for the search's own
 
     def _begin(
@@ -335,6 +336,7 @@ class MlflowWriter(MlflowConnection):
         if experiment.lifecycle_stage == "deleted":
             client.restore_experiment(experiment.experiment_id)
         pages.add_view(client, experiment)
+        self.files_uri = experiment.artifact_location
         return str(experiment.experiment_id)
 
 
