@@ -199,7 +199,9 @@ class Source(ABC):
     def folder_of(self, question: Question, curve: FreezeCurve) -> Path | None:
         """Return the folder of the one search that a curve is of; None where none is known."""
         for folder, state in self.searches(question):
-            if curve.search_ids == (state.search.search_id,):
+            search = state.search
+            # A copied folder has the same id, and another's search may have the name.
+            if curve.search == search.name and curve.search_ids == (search.search_id,):
                 return folder
         return None
 
@@ -233,9 +235,10 @@ class Source(ABC):
 
     def _with_searches(self, curve: FreezeCurve, question: Question) -> FreezeCurve:
         """Return a curve with what is known of the searches it comes from."""
+        names = (curve.search or "").split(", ")
         searches: Searches = []
         for folder, state in self.searches(question):
-            if state.search.search_id in curve.search_ids:
+            if state.search.name in names and state.search.search_id in curve.search_ids:
                 searches.append((folder, state))
         curve = replace(curve, warnings=(*_incomplete(searches), *curve.warnings))
         if len(searches) != 1:

@@ -199,7 +199,7 @@ def test_a_report_keeps_that_it_was_restored() -> None:
 
 
 def test_mlflow_is_sent_an_evaluation_once() -> None:
-    writer = Mock(spec=MlflowWriter, uri="sqlite:////nowhere.db")
+    writer = Mock(spec=MlflowWriter, uri="sqlite:////nowhere.db", files_uri="file:///nowhere")
     sink = MlflowSink(Path("/nowhere/journal.jsonl"), writer)
     sink.send([search_started()])
     sink.send([trial_started("measure-N0-s1")])

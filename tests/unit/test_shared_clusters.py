@@ -409,7 +409,7 @@ def test_a_finished_search_records_no_gpu_hours_that_its_trials_could_not_have(
 
 
 def test_mlflow_has_the_gpu_hours_of_a_search(tmp_path: Path) -> None:
-    writer = Mock(spec=MlflowWriter, uri="sqlite:////nowhere.db")
+    writer = Mock(spec=MlflowWriter, uri="sqlite:////nowhere.db", files_uri="file:///nowhere")
     sink = MlflowSink(tmp_path / "journal.jsonl", writer)
     for record in (
         begun(0.0),
