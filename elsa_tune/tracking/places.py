@@ -14,13 +14,13 @@ from elsa_tune.tracking.uris import (
     DATABASE_SCHEMES,
     SERVER_SCHEMES,
     SQLITE,
+    TRACKING_VARIABLE,
     is_misread,
     scheme_of,
     server_of,
     shown_uri,
 )
 
-TRACKING_VARIABLE = "MLFLOW_TRACKING_URI"
 # Secrets that MLflow sends to every server that it asks.
 _CREDENTIALS = ("MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN")
 _FILE_URL = re.compile(r"file:(//)?/(?!/)", re.IGNORECASE)

@@ -10,6 +10,8 @@ from urllib.parse import quote, unquote, unquote_plus, urlsplit
 
 from elsa_tune.errors import first_line
 
+# By which a user names a store for MLflow, and for us.
+TRACKING_VARIABLE: Final = "MLFLOW_TRACKING_URI"
 HIDDEN: Final = "***"
 SQLITE: Final = "sqlite:///"
 SERVER_SCHEMES: Final = frozenset({"http", "https", "databricks"})
@@ -17,7 +19,7 @@ DATABASE_SCHEMES: Final = frozenset({"postgresql", "mysql", "mssql"})
 _WEB = frozenset({"http", "https"})
 # In the environment: URIs that libraries may repeat in what they complain of, and secrets.
 _URI_VARIABLES = (
-    "MLFLOW_TRACKING_URI",
+    TRACKING_VARIABLE,
     "HTTP_PROXY",
     "HTTPS_PROXY",
     "ALL_PROXY",

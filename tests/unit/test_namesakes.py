@@ -10,7 +10,8 @@ import pytest
 
 from elsa_tune.tracking.journal_records import Record, SearchEnded, SearchStatus
 from elsa_tune.tracking.paths import SearchPaths
-from elsa_tune.tracking.places import TRACKING_VARIABLE, StorePaths
+from elsa_tune.tracking.places import StorePaths
+from elsa_tune.tracking.uris import TRACKING_VARIABLE
 from tests.conftest import Run
 from tests.recorded_search import record, search_started, whole_trial
 from tests.table_store import TableStore

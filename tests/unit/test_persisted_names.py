@@ -65,7 +65,8 @@ from elsa_tune.tracking.mlflow import names as mlflow_names
 from elsa_tune.tracking.overflow import Overflow
 from elsa_tune.tracking.params import param_texts, params_record, read_params, search_texts
 from elsa_tune.tracking.paths import SearchPaths
-from elsa_tune.tracking.places import TRACKING_VARIABLE, StorePaths
+from elsa_tune.tracking.places import StorePaths
+from elsa_tune.tracking.uris import TRACKING_VARIABLE
 from elsa_tune.training import saved as saved_model
 from elsa_tune.training.adapt.trainable import Trainable
 from elsa_tune.training.bundle.members import ABOUT, BRANCHES, PREFIX

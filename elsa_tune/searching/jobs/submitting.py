@@ -27,10 +27,11 @@ from elsa_tune.searching.request import Request, read_requests
 from elsa_tune.specs.model import ModelSource
 from elsa_tune.tracking.artifacts.places import asked_artifacts, check_scheme
 from elsa_tune.tracking.artifacts.remote import packages_of
-from elsa_tune.tracking.places import TRACKING_VARIABLE, StorePaths, storage_path
+from elsa_tune.tracking.places import StorePaths, storage_path
 from elsa_tune.tracking.stores import store_at
 from elsa_tune.tracking.uris import (
     SQLITE,
+    TRACKING_VARIABLE,
     is_on_loopback,
     scheme_of,
     shown_uri,

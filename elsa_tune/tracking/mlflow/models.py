@@ -9,9 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from elsa_tune.tracking.mlflow.connection import MlflowConnection, set_environment
-
-# By which a user names a store for MLflow, and for us.
-_VARIABLE = "MLFLOW_TRACKING_URI"
+from elsa_tune.tracking.uris import TRACKING_VARIABLE
 
 
 def log_model(
@@ -73,7 +71,7 @@ def _logging_to(uri: str) -> Iterator[None]:
 
     logger = logging.getLogger("mlflow")
     level = logger.level
-    variable = os.environ.pop(_VARIABLE, None)
+    variable = os.environ.pop(TRACKING_VARIABLE, None)
     # Without the variable, for that must stay one which the caller may change.
     is_set = mlflow.is_tracking_uri_set()  # type: ignore[no-untyped-call]  # untyped
     before = mlflow.get_tracking_uri() if is_set else None
@@ -86,9 +84,9 @@ def _logging_to(uri: str) -> Iterator[None]:
         # It sets the variable, too, or takes it away.
         mlflow.set_tracking_uri(before)  # type: ignore[arg-type]  # None: none is set
         if variable is None:
-            os.environ.pop(_VARIABLE, None)
+            os.environ.pop(TRACKING_VARIABLE, None)
         else:
-            os.environ[_VARIABLE] = variable
+            os.environ[TRACKING_VARIABLE] = variable
 
 
 def write_pyfunc(folder: Path, loader: str, tasks: Sequence[str]) -> None:
