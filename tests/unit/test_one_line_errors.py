@@ -203,8 +203,8 @@ LONG = "n" * 300  # more than a file's name may have
     [
         (("tasks", f"{LONG}.csv"), ".csv cannot be read: File name too long"),
         (("tasks", f"{LONG}.yaml"), ".yaml cannot be read: File name too long"),
-        (("tasks", "~nobody.yaml"), "data file ~nobody.yaml does not exist"),
-        (("models", "~nobody"), "model folder '~nobody' does not exist"),
+        (("tasks", "~no-such-user.yaml"), "data file ~no-such-user.yaml does not exist"),
+        (("models", "~no-such-user"), "model folder '~no-such-user' does not exist"),
         (("models", LONG), " cannot be used: File name too long; name another place"),
         (("resume", "--storage-path", LONG), " cannot be used: File name too long"),
     ],
@@ -228,10 +228,10 @@ def test_a_file_may_be_called_as_no_user(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     rows = "good words,good\nbad words,bad\n" * 4
-    Path("~nobody.csv").write_text(f"text,label\n{rows}")
-    assert expanded("~nobody.csv") == Path("~nobody.csv")
+    Path("~no-such-user.csv").write_text(f"text,label\n{rows}")
+    assert expanded("~no-such-user.csv") == Path("~no-such-user.csv")
     assert expanded("~/rows.csv") == Path.home() / "rows.csv"
-    assert resolve_task("~nobody.csv").classes == ("bad", "good")
+    assert resolve_task("~no-such-user.csv").classes == ("bad", "good")
     with pytest.raises(UsageError, match="begins with a user who is not known here"):
         artifacts_url("~no-such-user/kept", tmp_path)
 
