@@ -13,6 +13,8 @@ DATA ?= ../shared/glue
 
 # What runs here records in mlruns/ here, whatever server the shell speaks to.
 unexport MLFLOW_TRACKING_URI
+# Container images set it. Each of the tests' processes would compile the package and the tests anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | awk -F'\t' '{ printf "make %-12s %s\n", $$1, $$2 }'

@@ -77,7 +77,7 @@ case "$1 $2" in
   "-c "*) exit {old} ;;
   "-m venv") mkdir -p "$3/bin" && cp "$0" "$3/bin/python" && cp "$0" "$3/bin/elsa-tune" ;;
 esac
-echo "$(basename "$0") $*" $MLFLOW_TRACKING_URI >> calls.txt
+echo "$(basename "$0") $*" $MLFLOW_TRACKING_URI $PYTHONDONTWRITEBYTECODE >> calls.txt
 """
 
 
@@ -112,10 +112,11 @@ def environment() -> dict[str, str]:
 
 
 def make(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    hindering = {"MLFLOW_TRACKING_URI": "http://example.org", "PYTHONDONTWRITEBYTECODE": "1"}
     return subprocess.run(
         ["make", *arguments],
         cwd=folder,
-        env=environment() | {"MLFLOW_TRACKING_URI": "http://example.org"},
+        env=environment() | hindering,
         capture_output=True,
         text=True,
         timeout=200,
