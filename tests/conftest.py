@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
+import itertools
 import os
 import re
 import signal
@@ -69,6 +70,8 @@ os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112 (Ray spells it so)
 
 # A shell lets what it starts in the background ignore Ctrl-C, and so every command of a test would.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+_numbers = itertools.count()  # of the tests that have no folder
 
 # Ray leaves the pipes of its processes to the garbage collector.
 RAY_WARNINGS = ("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
@@ -138,14 +141,28 @@ def shared() -> Path:
     return SHARED
 
 
+@pytest.fixture(scope="session")
+def caches(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of the caches of those tests that have no folder."""
+    return tmp_path_factory.mktemp("caches")
+
+
 @pytest.fixture(autouse=True)
-def quiet_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+def quiet_environment(
+    monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest, caches: Path
+) -> Iterator[None]:
     """Set no network, no user's cache and no colours.
 
     Tests see neither the machine's state nor leave any.
     """
+    # pytest looks through all folders that it has made before it makes another one: with one for
+    # each of thousands of tests, that takes longer than many of them.
+    if "tmp_path" in request.fixturenames:
+        cache = request.getfixturevalue("tmp_path") / "cache"
+    else:
+        cache = caches / str(next(_numbers))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    monkeypatch.setenv("ELSA_TUNE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("ELSA_TUNE_CACHE", str(cache))
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     yield
