@@ -110,7 +110,8 @@ def dashboard() -> Iterator[Dashboard]:
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         server.daemon_threads = True
         told = Dashboard(f"http://127.0.0.1:{server.server_address[1]}")
-        thread = threading.Thread(target=server.serve_forever)
+        # It looks this often, in seconds, whether it is to end; by default twice in a second.
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         try:
             yield told

@@ -127,7 +127,7 @@ def test_a_server_whose_files_climb_writes_nothing(
     inner.mkdir(parents=True)
     monkeypatch.setattr(tempfile, "tempdir", str(inner))
     with ThreadingHTTPServer(("127.0.0.1", 0), Climbing) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         kept = KeptPredictions(store_at(f"http://127.0.0.1:{server.server_port}"))
         with pytest.raises(ResultsError, match="does not give them"):
             kept(row(3, 0.5, predictions="runs:/r/predictions/t.npz"))

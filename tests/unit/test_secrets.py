@@ -261,7 +261,7 @@ def test_a_refusal_is_said_with_its_reason(
 @contextlib.contextmanager
 def _served(handler: type[_Server] = _Server) -> Iterator[int]:
     server = HTTPServer(("127.0.0.1", 0), handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     try:
         yield server.server_port
     finally:
