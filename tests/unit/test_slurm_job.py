@@ -34,6 +34,12 @@ echo "$@" >> ray_steps
 exec sleep 60
 """,
     "ray": "echo ' 1 node_0123'",
+    # Between two looks at Ray the script waits two seconds.
+    "sleep": """
+[ "$1" = 2 ] && set -- 0.2
+PATH=${PATH#*:}
+exec sleep "$1"
+""",
     "elsa-tune": """
 trap 'echo told >> calls; exit 130' TERM
 echo "$@" >> calls
