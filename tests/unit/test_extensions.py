@@ -49,9 +49,7 @@ def site(root: Path, tmp_path: Path) -> Path:
 @pytest.fixture(scope="module")
 def imported() -> Iterator[Nursery]:
     """Return a process that has imported what takes long, and nothing that finds extensions."""
-    with nursery(
-        "numpy", "pandas", "transformers.modeling_utils", "mlflow.tracking", "typer.main"
-    ) as parent:
+    with nursery("numpy", "transformers.modeling_utils", "typer.main") as parent:
         yield parent
 
 
