@@ -65,4 +65,5 @@ def test_a_store_that_is_gone_gives_none(tmp_path: Path) -> None:
     asked = row(3, 0.5, trial="t", predictions="runs:/run7/predictions/t.npz")
     uri = f"sqlite:///{tmp_path}/none.db"
     assert KeptPredictions(store_at(uri))(asked) is None
+    assert list(tmp_path.iterdir()) == []  # a question makes no store
     assert KeptPredictions()(asked) is None

@@ -66,6 +66,9 @@ class MlflowStore(MlflowConnection):
         server.show(self, host, port, say)
 
     def fetch(self, run_id: str, artifact: str, folder: Path) -> Path | None:
+        file = sqlite_file(self.uri)
+        if file is not None and file.parent.is_dir() and self.is_empty():
+            return None  # MLflow would make a store first
         os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
         uri = ""
         why = ""
