@@ -33,7 +33,8 @@ from elsa_tune.specs.task import EmbeddedSource, Metric, TaskKind, TaskSpec
 from elsa_tune.specs.trial import Precision, PrefixCache, Recipe, TrialSpec
 from elsa_tune.training import loop
 from elsa_tune.training.adapt import methods
-from elsa_tune.training.data.tokens import TaskData, TokenRows, pad_batch
+from elsa_tune.training.data.batches import pad_batch
+from elsa_tune.training.data.tokens import TaskData, TokenRows
 from elsa_tune.training.forward import runner
 from elsa_tune.training.machine import reproducible, torch_device
 from elsa_tune.training.model.encoder import load_classifier

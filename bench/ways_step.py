@@ -36,8 +36,9 @@ from elsa_tune.tasks.task_file import resolve_task
 from elsa_tune.training import loop
 from elsa_tune.training.adapt import methods
 from elsa_tune.training.adapt.lora import adapter_config
+from elsa_tune.training.data.batches import pad_batch
 from elsa_tune.training.data.preparation import prepare
-from elsa_tune.training.data.tokens import IndexArray, TaskData, pad_batch
+from elsa_tune.training.data.tokens import IndexArray, TaskData
 from elsa_tune.training.model.encoder import facts, load_classifier
 
 STEPS = 9

@@ -30,8 +30,8 @@ from elsa_tune.training.bundle.members import (
 )
 from elsa_tune.training.bundle.texts import Text, Texts
 from elsa_tune.training.bundle.together import Bundle, Prediction, load_bundle
+from elsa_tune.training.data.batches import Tensors
 from elsa_tune.training.data.preparation import tokenizer_identity
-from elsa_tune.training.data.tokens import Tensors
 from elsa_tune.training.saved import digest
 from elsa_tune.words import listed, part_text
 

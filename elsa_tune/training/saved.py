@@ -26,8 +26,9 @@ from elsa_tune.tasks.types.base import Unit
 from elsa_tune.tasks.types.registry import type_of, type_of_export
 from elsa_tune.training.adapt import methods
 from elsa_tune.training.adapt.trainable import frozen_prefix
+from elsa_tune.training.data.batches import CPU
 from elsa_tune.training.data.texts import to_split
-from elsa_tune.training.data.tokens import CPU, Split, TaskData
+from elsa_tune.training.data.tokens import Split, TaskData
 from elsa_tune.training.model.encoder import (
     LOCAL,
     load_classifier,

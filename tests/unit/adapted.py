@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from elsa_tune.specs.trial import TrialSpec
 from elsa_tune.training import loop, saved
-from elsa_tune.training.data.tokens import pad_batch
+from elsa_tune.training.data.batches import pad_batch
 from tests.unit.tiny_trials import data_for
 
 

@@ -24,7 +24,8 @@ from elsa_tune.training import loop
 from elsa_tune.training.adapt import methods
 from elsa_tune.training.adapt.method import Method
 from elsa_tune.training.adapt.trainable import Trainable, frozen_modules, frozen_prefix, train_only
-from elsa_tune.training.data.tokens import TaskData, pad_batch
+from elsa_tune.training.data.batches import pad_batch
+from elsa_tune.training.data.tokens import TaskData
 from elsa_tune.training.forward import runner
 from elsa_tune.training.model.encoder import load_classifier
 from elsa_tune.training.model.parts import divide

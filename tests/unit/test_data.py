@@ -23,6 +23,7 @@ from elsa_tune.tasks.task_file import resolve_task
 from elsa_tune.tasks.types.registry import type_of, with_metric
 from elsa_tune.training.data import preparation as data_module
 from elsa_tune.training.data import subsets
+from elsa_tune.training.data.batches import pad_batch
 from elsa_tune.training.data.keys import numbered
 from elsa_tune.training.data.preparation import prepare, read_splits, tokenised, tokenizer_identity
 from elsa_tune.training.data.subsets import (
@@ -31,7 +32,7 @@ from elsa_tune.training.data.subsets import (
     permutation,
     stratified_order,
 )
-from elsa_tune.training.data.tokens import Split, pad_batch
+from elsa_tune.training.data.tokens import Split
 from elsa_tune.training.model.encoder import load_tokenizer
 from tests.unit.tiny_models import make_tiny
 
@@ -455,15 +456,18 @@ def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
 
 
 def test_reading_needs_none_of_the_heavy_packages(root: Path, pairs: TaskSpec) -> None:
-    """On a machine with torch and transformers alone, files and the embedded task are read."""
+    """On a machine with torch and transformers alone, files and the embedded task are read.
+
+    Without these two as well: whoever looks at a task does not wait for them.
+    """
     code = (
         "import sys\n"
         "from elsa_tune.specs.trial import Recipe\n"
         "from elsa_tune.training.data.preparation import read_splits\n"
         "import pickle\n"
         "print(len(read_splits(pickle.loads(bytes.fromhex(sys.argv[1])), Recipe())['train']))\n"
-        "heavy = 'datasets pyarrow pandas scipy yaml pydantic ray optuna mlflow rich "
-        "typer'.split()\n"
+        "heavy = 'torch transformers datasets pyarrow pandas scipy yaml pydantic ray optuna "
+        "mlflow rich typer'.split()\n"
         "print([name for name in heavy if name in sys.modules])\n"
     )
     answer = subprocess.run(

@@ -33,7 +33,7 @@ from elsa_tune.training.adapt import methods
 from elsa_tune.training.adapt.lora import _adapter_card, linear_layers
 from elsa_tune.training.bundle.members import read_members
 from elsa_tune.training.bundle.together import load_bundle
-from elsa_tune.training.data.tokens import pad_batch
+from elsa_tune.training.data.batches import pad_batch
 from elsa_tune.training.forward import equality
 from elsa_tune.training.forward.packed import Attention, Layout
 from elsa_tune.training.forward.packed_model import Block, PackedModel

@@ -17,7 +17,8 @@ from elsa_tune.specs.task import Metric, TaskSpec
 from elsa_tune.specs.trial import Pooling, Precision, PrefixCache, Recipe
 from elsa_tune.tasks.types.scores import score
 from elsa_tune.training import probe
-from elsa_tune.training.data.tokens import TaskData, TokenRows, pad_batch
+from elsa_tune.training.data.batches import pad_batch
+from elsa_tune.training.data.tokens import TaskData, TokenRows
 from elsa_tune.training.forward.prefix_store import PrefixStore
 from elsa_tune.training.forward.runner import Prefix
 from elsa_tune.training.loop import train

@@ -21,7 +21,8 @@ from elsa_tune.specs.adapt.freeze import FreezeDepth
 from elsa_tune.specs.model import resolve_model
 from elsa_tune.specs.trial import EvaluationResult, Pooling, Precision, PrefixCache, TrialSpec
 from elsa_tune.training import loop
-from elsa_tune.training.data.tokens import PaddedBatch, TaskData, TokenRows
+from elsa_tune.training.data.batches import PaddedBatch
+from elsa_tune.training.data.tokens import TaskData, TokenRows
 from elsa_tune.training.forward import equality, prefix_store, runner
 from elsa_tune.training.forward.attention import Heads, attend
 from elsa_tune.training.forward.packed import Attention, Layout, pack

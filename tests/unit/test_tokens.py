@@ -8,8 +8,9 @@ import pickle
 import numpy as np
 import torch
 
-from elsa_tune.training.data import tokens
-from elsa_tune.training.data.tokens import TaskData, TokenRows, pad_batch, to_device
+from elsa_tune.training.data import batches
+from elsa_tune.training.data.batches import pad_batch, to_device
+from elsa_tune.training.data.tokens import TaskData, TokenRows
 
 ROWS = [[1, 7, 2], [1, 2], [1, 8, 9, 5, 2]]
 
@@ -91,7 +92,7 @@ def test_arrays_of_every_kind_come_through_one_copy() -> None:
         "d": np.array([0.5, -2.0], dtype=np.float32),
     }
     here = to_device(arrays, torch.device("cpu"))
-    there = tokens._by_one_copy(here, torch.device("cpu"))
+    there = batches._by_one_copy(here, torch.device("cpu"))
     for name in arrays:
         assert torch.equal(here[name], there[name]) and here[name].dtype == there[name].dtype
     assert len({tensor.untyped_storage().data_ptr() for tensor in there.values()}) == 1

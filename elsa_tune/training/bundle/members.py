@@ -24,7 +24,7 @@ from elsa_tune.tasks.types.base import Logits
 from elsa_tune.training.adapt import methods
 from elsa_tune.training.adapt.trainable import Trainable, frozen_prefix, recorded_trainable
 from elsa_tune.training.bundle.texts import Texts, split_texts
-from elsa_tune.training.data.tokens import Tensors
+from elsa_tune.training.data.batches import Tensors
 from elsa_tune.training.forward.equality import twin
 from elsa_tune.training.model.encoder import (
     LOCAL,

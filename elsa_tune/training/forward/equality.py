@@ -14,7 +14,8 @@ from transformers import PreTrainedModel
 
 from elsa_tune.specs.trial import Recipe
 from elsa_tune.training.adapt.trainable import Trainable, frozen_modules
-from elsa_tune.training.data.tokens import IndexArray, TaskData, TokenRows, pad_batch
+from elsa_tune.training.data.batches import pad_batch
+from elsa_tune.training.data.tokens import IndexArray, TaskData, TokenRows
 from elsa_tune.training.forward.attention import Heads, attend
 from elsa_tune.training.forward.packed import Attention, Layout, pack
 from elsa_tune.training.forward.packed_model import PackedModel, has_position_bias

@@ -15,7 +15,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from elsa_tune.training.data.tokens import CPU, WIDTHS, IndexArray, Indices, TokenRows, to_device
+from elsa_tune.training.data.batches import CPU, WIDTHS, to_device
+from elsa_tune.training.data.tokens import IndexArray, Indices, TokenRows
 
 # What one more bucket costs on a CPU (its own dozen small operations), in elements of its padded
 # square of scores, per head and all. Measured: bench/results/step.json.

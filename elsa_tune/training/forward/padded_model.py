@@ -14,8 +14,9 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, eager_mask, sdpa_mask
 
-from elsa_tune.training.data import tokens
-from elsa_tune.training.data.tokens import IndexArray, Indices, PaddedBatch, TaskData, TokenRows
+from elsa_tune.training.data import batches
+from elsa_tune.training.data.batches import PaddedBatch
+from elsa_tune.training.data.tokens import IndexArray, Indices, TaskData, TokenRows
 from elsa_tune.training.forward.packed_model import Passthrough
 from elsa_tune.training.forward.prefix_store import NotKeptError
 from elsa_tune.training.model.parts import drop_layers, layer_list
@@ -56,7 +57,7 @@ class PaddedModel(nn.Module):
 
     def batch(self, rows: TokenRows, indices: Indices) -> PaddedBatch:
         """Return these rows of a split."""
-        return tokens.pad_batch(rows, indices, self._data, self.model.device)
+        return batches.pad_batch(rows, indices, self._data, self.model.device)
 
     def behind(
         self,
@@ -81,7 +82,7 @@ class PaddedModel(nn.Module):
             batch = self.batch(rows, part)
             # Numbers from the host: a GPU would be waited for to count those of a mask.
             numbers = {"real": np.flatnonzero(batch.mask)}
-            on_device = tokens.to_device(numbers, device)
+            on_device = batches.to_device(numbers, device)
             real = on_device["real"]
             all_places = batch.places.view(-1)
             place = all_places[real] - first_token
