@@ -1,6 +1,5 @@
 """The record of a working directory: its journals and its store, whichever knows more."""
 
-import contextlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,7 +7,6 @@ from elsa_tune.errors import NoAnswerError, UsageError, first_few
 from elsa_tune.sources.journals import Journals
 from elsa_tune.sources.source import Question, Say, Searches, Source
 from elsa_tune.sources.stored import Stored
-from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.tracking.paths import search_names
 from elsa_tune.tracking.places import StorePaths
 from elsa_tune.tracking.state import SearchState
@@ -29,26 +27,32 @@ def recorded(question: Question, places: StorePaths, tracking_uri: str | None, s
     if named is not None and not is_of_folder:
         return Stored(named, places.storage)
     journals = Journals(places.storage, "the record")
-    lines: list[str] = []
-    rows: list[ResultRow] = []
-    # It fails where nothing is there, nothing of this name, or nothing that can be read.
-    with contextlib.suppress(NoAnswerError, UsageError):
-        rows = journals.rows(question, lines.append)
-    if question.is_met_by(rows):
-        for line in lines:
-            say(line)
+    if _answers(journals, question, say):
         return journals
-    uri = places.tracking_uri()
-    stored = Stored(uri, places.storage)
-    has_journals_alone = stored.store.is_unmade()
-    if not has_journals_alone and is_of_folder:
-        has_journals_alone = not stored.has_that_of_folder(question)
-    if names and has_journals_alone:
+    stored = Stored(places.tracking_uri(), places.storage)
+    if stored.store.is_unmade() and names:
+        return journals
+    if is_of_folder and not stored.has_that_of_folder(question):
         return journals
     reasons = [str(error) for error in journals.unread]
     for unread in first_few(reasons):
         say(f"left out: {unread}; {stored.store.name}'s record answers in its place")
     return stored
+
+
+def _answers(journals: Journals, question: Question, say: Say) -> bool:
+    """Whether the journals have all that the question names; only then their lines are said."""
+    lines: list[str] = []
+    try:
+        rows = journals.rows(question, lines.append)
+    except (NoAnswerError, UsageError):
+        # Nothing is there, nothing of this name, or nothing that can be read.
+        return False
+    if not question.is_met_by(rows):
+        return False
+    for line in lines:
+        say(line)
+    return True
 
 
 def list_searches(storage: Path, tracking_uri: str | None, say: Say) -> Searches:

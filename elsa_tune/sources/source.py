@@ -21,13 +21,14 @@ from elsa_tune.errors import (
     first_few,
     shortlist,
 )
+from elsa_tune.sources.meant import is_called
 from elsa_tune.specs.model import KNOWN_MODELS
 from elsa_tune.specs.result_row import Origin, ResultRow, SearchKey
 from elsa_tune.specs.trial import Phase
 from elsa_tune.tasks.known import KNOWN_TASKS
 from elsa_tune.tracking.journal_records import SearchStatus
 from elsa_tune.tracking.paths import SearchPaths, default_storage, search_names
-from elsa_tune.tracking.record_names import HOST_TAG, JOURNAL_TAG
+from elsa_tune.tracking.record_names import HOST_TAG
 from elsa_tune.tracking.rows import KeptPredictions, origin_of, rows_of
 from elsa_tune.tracking.state import SearchState
 from elsa_tune.tracking.store import RecordStore, arguments_elsewhere
@@ -55,7 +56,7 @@ class Question:
         tasks = set()
         for row in rows:
             is_of_model = self.model in (None, row.model)
-            is_of_search = self.search in (None, *row.search_key)
+            is_of_search = self.search is None or is_called(row.search_key, self.search)
             if is_of_model and is_of_search:
                 tasks.add(row.task)
         if not tasks:
@@ -97,8 +98,8 @@ class Source(ABC):
         rows = self.rows(question, say)
         if not rows:
             self._check_begun(question)
-        rows = self._of_name("search", question.search, rows)
-        rows = self._of_name("model", question.model, rows)
+        rows = self._of_search(question.search, rows)
+        rows = self._of_model(question.model, rows)
         if not rows:
             raise NoAnswerError(
                 f"no trial is recorded in {self.name}; `elsa-tune search` runs them"
@@ -118,24 +119,24 @@ class Source(ABC):
                 )
             return
 
-    def _of_name(self, what: str, name: str | None, rows: list[ResultRow]) -> list[ResultRow]:
-        """Return the rows of this search or model; all of them where none is asked for.
-
-        A search may be asked for by its id.
-        """
-        if name is None:
+    def _of_search(self, search: str | None, rows: list[ResultRow]) -> list[ResultRow]:
+        """Return the rows of this search; all of them where none is asked for."""
+        if search is None:
             return rows
-        names = set()
-        rows_of_name = []
-        for row in rows:
-            its_name = getattr(row, what)
-            if its_name is not None:
-                names.add(its_name)
-            if its_name == name or (what == "search" and row.search_id == name):
-                rows_of_name.append(row)
-        if not rows_of_name:
-            raise _missing(what, name, names, self)
-        return rows_of_name
+        of_search = [row for row in rows if is_called(row.search_key, search)]
+        if not of_search:
+            names = {row.search for row in rows if row.search is not None}
+            raise _missing("search", search, names, self)
+        return of_search
+
+    def _of_model(self, model: str | None, rows: list[ResultRow]) -> list[ResultRow]:
+        """Return the rows of this model; all of them where none is asked for."""
+        if model is None:
+            return rows
+        of_model = [row for row in rows if row.model == model]
+        if not of_model:
+            raise _missing("model", model, {row.model for row in rows}, self)
+        return of_model
 
     def _of_tasks(self, question: Question, rows: list[ResultRow], say: Say) -> list[ResultRow]:
         """Return the rows of the tasks asked for; says which of them have none."""
@@ -270,21 +271,6 @@ def rows_of_searches(searches: Searches, question: Question, say: Say) -> list[R
     for unread in first_few(reasons):
         say(f"left out: {unread}")
     return rows
-
-
-def told_apart(state: SearchState, folder: Path | None = None) -> str:
-    """Return what tells a search from others of its name: its id, and when and where it ran.
-
-    folder: its own; None for the one that a store names.
-    """
-    search = state.search
-    place = origin_of(state).place
-    journal = search.tags.get(JOURNAL_TAG)
-    if folder is None and journal is not None:
-        folder = Path(journal).parent
-    if folder is not None:
-        place += f", {folder}"
-    return f"{search.search_id}: {search.model} on {search.task}, begun {place}"
 
 
 def _train_size(row: ResultRow) -> TrainSize:

@@ -75,10 +75,10 @@ def searches(
         if format == "table":
             say(f"no search is recorded in {storage}; `elsa-tune search` starts one")
             return
-    names = Counter(_name_of(folder, state) for folder, state in recorded)
+    names = Counter(state.search.name for _, state in recorded)
     rows = list(submitted)
     for folder, state in recorded:
-        has_namesake = names[_name_of(folder, state)] > 1
+        has_namesake = names[state.search.name] > 1
         rows.append(_as_json(folder, state, tracking_uri, has_namesake=has_namesake))
     if name is not None:
         with pointing_at_clusters(address):
@@ -232,22 +232,17 @@ def _only(rows: Sequence[_Listed], name: str) -> list[_Listed]:
 
 def _namesakes(recorded: "Searches", names: Collection[str]) -> list[str]:
     """Return what tells searches of one name apart, a text for each such name among these."""
-    from elsa_tune.sources.source import told_apart
+    from elsa_tune.sources.meant import told_apart
 
     described: dict[str, list[str]] = {}
     for folder, state in recorded:
-        described.setdefault(_name_of(folder, state), []).append(told_apart(state, folder))
+        described.setdefault(state.search.name, []).append(told_apart(state, folder))
     texts = []
     for name, of_name in described.items():
         if len(of_name) > 1 and name in names:
             lines = [f"{len(of_name)} searches are named '{name}':", *first_few(of_name)]
             texts.append("\n  ".join(lines))
     return texts
-
-
-def _name_of(folder: Path | None, state: "SearchState") -> str:
-    """Return what a search is called: by its folder, which may have been renamed."""
-    return state.search.name if folder is None else folder.name
 
 
 def _say_next(rows: Sequence[_Listed]) -> None:
@@ -299,7 +294,7 @@ def _as_json(
     from elsa_tune.tracking.record_names import ANSWER, COMPARISON
 
     return {
-        "name": _name_of(folder, state),
+        "name": state.search.name,
         "search_id": state.search.search_id,
         "model": state.search.model,
         "task": state.search.task,

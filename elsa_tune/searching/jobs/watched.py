@@ -184,8 +184,8 @@ def stored(tracking_uri: str, name: str, storage: Path | None = None) -> SearchS
     if not searches:
         names = {state.search.name for _, state in store.overview()}
         raise UnknownNameError.among("search", name, names)
-    states = [state for _, state in searches]
-    return max(states, key=lambda state: state.started)
+    [*_, (_, latest)] = searches
+    return latest
 
 
 def stored_lines(state: SearchState) -> list[str]:
