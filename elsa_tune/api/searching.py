@@ -12,20 +12,14 @@ from elsa_tune.api.arguments import Time, given_of, json_of, storage_at, text_of
 from elsa_tune.api.asking import Search
 from elsa_tune.errors import DataError, RunError, UsageError
 from elsa_tune.searching.answering import Finished
-from elsa_tune.searching.inputs import (
-    SearchOptions,
-    SessionOptions,
-    read_duration,
-    read_until,
-    session_settings,
-)
+from elsa_tune.searching.inputs import SearchOptions
 from elsa_tune.searching.output import say
 from elsa_tune.searching.request import read_request
 from elsa_tune.specs.arguments import checked
 from elsa_tune.specs.space_fields import SpaceFields
 from elsa_tune.tasks.frames import write_task
-from elsa_tune.tracking.artifacts.places import artifacts_url
 from elsa_tune.tracking.journal_records import SearchStatus
+from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.places import StorePaths
 
 # A task's name or file, or its rows: a DataFrame, two of them, or a mapping of splits.
@@ -207,49 +201,36 @@ def resume(
     store of its copy, from where it is fetched where it is not there; `none` copies it no more.
     address: of a cluster, or `none` for this machine.
     """
-    from elsa_tune.searching.fetched import found_or_fetched
-    from elsa_tune.searching.launch import resume as go_on
-    from elsa_tune.searching.specification import more_of
+    from elsa_tune.searching.resuming import ResumeOptions, resume_as_asked
 
-    uri = None
-    if tracking_uri is not None:
-        uri = StorePaths(Path.cwd()).tracking_uri(tracking_uri)
-    url = None if artifacts is None else artifacts_url(str(artifacts), Path.cwd())
-    options = SessionOptions(
+    storage = storage_at(storage_path)
+    options = ResumeOptions(
+        seeds=seeds,
+        until=until,
+        max_time=None if max_time is None else time_text(max_time),
+        tracking_uri=tracking_uri,
+        address=address,
         checkpoint=None if checkpoint is None else time_text(checkpoint),
         hung_after=None if hung_after is None else time_text(hung_after),
         gpu_hours=gpu_hours,
         max_workers=max_workers,
         max_failures=max_failures,
-        artifacts=url,
+        artifacts=text_of(artifacts),
         cpus_per_trial=cpus_per_trial,
         gpus_per_trial=gpus_per_trial,
     )
-    settings = session_settings(options)
-    more = more_of(seeds, read_until(until), settings)
-    storage = storage_at(storage_path)
-    if not isinstance(name, Search):
-        paths = found_or_fetched(storage, name, url, say)
-    else:
-        paths = name.paths
-        if storage_path is not None and storage.resolve() != paths.storage.resolve():
+    wanted: str | SearchPaths
+    if isinstance(name, Search):
+        wanted = name.paths
+        if storage_path is not None and storage.resolve() != wanted.storage.resolve():
             raise UsageError(
                 f"`storage_path` is {storage_path}, but search '{name.name}' is in "
-                f"{paths.storage}; leave it out, or give the search's name"
+                f"{wanted.storage}; leave it out, or give the search's name"
             )
-    seconds = None
-    if max_time is not None:
-        text = time_text(max_time)
-        seconds = read_duration(text)
+    else:
+        wanted = name
     with _keeping_random_state():
-        finished = go_on(
-            paths,
-            say,
-            more=more,
-            max_time=seconds,
-            tracking_uri=uri,
-            address=address,
-        )
+        finished = resume_as_asked(wanted, storage, options, say)
     return _ended(finished)
 
 

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from elsa_tune.errors import SpaceError, UsageError
 from elsa_tune.specs.adapt.candidate import Candidate
@@ -231,40 +231,6 @@ def check_max_failures(count: int | None) -> None:
     """Raise UsageError for a number of trials that cannot fail."""
     if count is not None and count < 0:
         raise UsageError(f"`max_failures` is {count}; it must be 0 or more")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionOptions:
-    """What any session of a search may set, as it is typed; None leaves it as it was."""
-
-    checkpoint: str | None = None  # as `read_checkpoint` takes it
-    hung_after: str | None = None  # as `read_hung_after` takes it
-    gpu_hours: float | None = None  # most hours of a GPU, in all
-    max_workers: int | None = None  # most trials at once
-    max_failures: int | None = None  # trials that may fail in a session
-    artifacts: str | None = None  # as `artifacts_url` returns it
-    cpus_per_trial: float | None = None
-    gpus_per_trial: float | None = None
-
-
-def session_settings(options: SessionOptions) -> dict[str, Any]:
-    """Return what a session of a search sets, by field of a SearchSpec; None for nothing.
-
-    Raises UsageError.
-    """
-    checkpoint = options.checkpoint
-    hung_after = options.hung_after
-    check_max_failures(options.max_failures)
-    return {
-        "checkpoint": None if checkpoint is None else read_checkpoint(checkpoint),
-        "hung_after": None if hung_after is None else read_hung_after(hung_after),
-        "gpu_hours": options.gpu_hours,
-        "max_workers": options.max_workers,
-        "max_failures": options.max_failures,
-        "artifacts": options.artifacts,
-        "cpus_per_trial": options.cpus_per_trial,
-        "gpus_per_trial": options.gpus_per_trial,
-    }
 
 
 def read_gpu_share(text: str) -> float | None:

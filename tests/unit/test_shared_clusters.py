@@ -15,9 +15,9 @@ import pytest
 from elsa_tune.errors import SpaceError, TrackingError, UsageError
 from elsa_tune.searching import launch
 from elsa_tune.searching.cluster.fair_part import FREE_LOOKS, FairPart, part_of
-from elsa_tune.searching.inputs import SessionOptions, session_settings
 from elsa_tune.searching.planning.plan import Plan
 from elsa_tune.searching.record import SearchRecord
+from elsa_tune.searching.resuming import ResumeOptions, session_settings
 from elsa_tune.searching.specification import (
     asked_settings,
     differing_settings,
@@ -297,7 +297,7 @@ def test_a_budget_that_is_refused_is_not_recorded(tmp_path: Path) -> None:
 
 
 def test_what_resume_takes_is_all_that_any_session_may_set() -> None:
-    options = SessionOptions(
+    options = ResumeOptions(
         checkpoint="10m",
         hung_after="never",
         gpu_hours=8.0,

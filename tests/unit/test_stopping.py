@@ -78,7 +78,7 @@ def test_under_nohup_a_closed_terminal_ends_nothing() -> None:
 def test_before_a_search_begins_it_is_one_sentence(
     number: int, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reading = "elsa_tune.cli.commands.search.found_or_fetched"
+    reading = "elsa_tune.searching.resuming.found_or_fetched"
     monkeypatch.setattr(reading, lambda *given: os.kill(os.getpid(), number))
     before = signal.getsignal(number)
     ended = run("resume", "mine")
@@ -125,7 +125,7 @@ def test_a_signal_where_python_drops_what_is_raised_ends_a_command_all_the_same(
         time.sleep(10)
         sys.exit("the command went on")
 
-    monkeypatch.setattr("elsa_tune.cli.commands.search.found_or_fetched", read)
+    monkeypatch.setattr("elsa_tune.searching.resuming.found_or_fetched", read)
     before = sys.unraisablehook
     if number == signal.SIGTERM:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # as in the background of a script

@@ -26,20 +26,14 @@ from elsa_tune.cli.options import (
 from elsa_tune.cli.printing import printing_recorded, show
 from elsa_tune.errors import InterruptedSearchError, NoAnswerError, RunError, UsageError, shortlist
 from elsa_tune.files import slug
-from elsa_tune.searching.fetched import fetch_lacking, found_or_fetched
-from elsa_tune.searching.inputs import (
-    SearchOptions,
-    SessionOptions,
-    read_duration,
-    read_share_again,
-    session_settings,
-)
+from elsa_tune.searching.fetched import fetch_lacking
+from elsa_tune.searching.inputs import SearchOptions, read_share_again
 from elsa_tune.searching.output import say
 from elsa_tune.searching.request import Request, read_requests
+from elsa_tune.searching.resuming import ResumeOptions, resume_as_asked
 from elsa_tune.specs.trial import EvaluationResult, Phase, TrialSpec, trial_quality
 from elsa_tune.tasks.draft import Columns
 from elsa_tune.tasks.task_file import has_columns, is_table
-from elsa_tune.tracking.artifacts.places import artifacts_url
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.places import StorePaths
 from elsa_tune.words import duration, kind_text, points
@@ -182,31 +176,25 @@ def resume(
 
     What was finished before Ctrl-C, a crash or a kill is kept.
     """
-    places = StorePaths(Path.cwd())
-    storage = places.storage_at(storage_path)
+    storage = StorePaths(Path.cwd()).storage_at(storage_path)
     chosen = wanted_search(name, search, storage)
     say(f"resume: reading search '{chosen}'")
-    seconds = None if max_time is None else read_duration(max_time)
-    uri = None if tracking_uri is None else places.tracking_uri(tracking_uri)
-    url = None if artifacts is None else artifacts_url(artifacts, Path.cwd())
-    options = SessionOptions(
+    options = ResumeOptions(
+        seeds=seeds,
+        until=until,
+        max_time=max_time,
+        tracking_uri=tracking_uri,
+        address=address,
         checkpoint=checkpoint,
         hung_after=hung_after,
         gpu_hours=gpu_hours,
         max_workers=max_workers,
         max_failures=max_failures,
-        artifacts=url,
+        artifacts=artifacts,
         cpus_per_trial=cpus_per_trial,
         gpus_per_trial=gpus_per_trial,
     )
-    settings = session_settings(options)
-
-    from elsa_tune.searching.launch import resume as go_on
-    from elsa_tune.searching.specification import more_of
-
-    more = more_of(seeds, until is not None, settings)
-    paths = found_or_fetched(storage, chosen, url, say)
-    finished = go_on(paths, say, more=more, max_time=seconds, tracking_uri=uri, address=address)
+    finished = resume_as_asked(chosen, storage, options, say)
     _conclude(finished)
 
 
