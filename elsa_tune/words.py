@@ -1,6 +1,6 @@
 """How numbers and depths are written: qualities as fractions come out x 100, one decimal."""
 
-from collections.abc import Collection, Container, Iterable, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Sequence
 
 from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.border import Border
@@ -217,28 +217,25 @@ def number_of(candidate: Candidate, layers: int) -> int | None:
     return candidate.fine_tuned_layers(layers)
 
 
-def number_or_name(candidate: Candidate, layers: int) -> str:
-    """Return `2`, the number of fine-tuned layers, or `the biases alone`."""
+def number_or_name(candidate: Candidate, layers: int, text: Callable[[int], str] = str) -> str:
+    """Return `2`, the number of fine-tuned layers, or `the biases alone`.
+
+    text: how the number is written.
+    """
     number = number_of(candidate, layers)
     if number is None:
         return candidate.name(layers)
-    return str(number)
+    return text(number)
 
 
 def count_text(candidate: Candidate, layers: int) -> str:
     """Return `2 layers`, `1 layer`, or `the biases alone`."""
-    number = number_of(candidate, layers)
-    if number is None:
-        return candidate.name(layers)
-    return layers_text(number)
+    return number_or_name(candidate, layers, layers_text)
 
 
 def part_text(candidate: Candidate, layers: int) -> str:
     """Return `2 of 6 layers`, or `the biases alone`."""
-    number = number_of(candidate, layers)
-    if number is None:
-        return candidate.name(layers)
-    return of_layers(number, layers)
+    return number_or_name(candidate, layers, lambda number: of_layers(number, layers))
 
 
 def is_part_plural(candidate: Candidate, layers: int) -> bool:
@@ -251,18 +248,12 @@ def is_part_plural(candidate: Candidate, layers: int) -> bool:
 
 def last_text(candidate: Candidate, layers: int) -> str:
     """Write `the last 2 layers`, `the head alone`, or `the biases alone`."""
-    number = number_of(candidate, layers)
-    if number is None:
-        return candidate.name(layers)
-    return last_layers(number)
+    return number_or_name(candidate, layers, last_layers)
 
 
 def last_of_text(candidate: Candidate, layers: int) -> str:
     """Write `the last 2 of 6 layers`, `all 6 layers`, or `the biases alone`."""
-    number = number_of(candidate, layers)
-    if number is None:
-        return candidate.name(layers)
-    return last_of_layers(number, layers)
+    return number_or_name(candidate, layers, lambda number: last_of_layers(number, layers))
 
 
 def depth_cells(candidate: Candidate, layers: int) -> tuple[str, str]:
