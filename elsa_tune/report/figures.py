@@ -268,33 +268,14 @@ def _keep_in_figure(axes: Axes) -> None:
 
 
 def _draw_bars(axes: Axes, series: Series) -> None:
-    """Draw the interval of each point that has one."""
-    bars = zip(series.x, series.low, series.high, strict=False)
-    for x, low, high in bars:
-        if low is None or high is None:
-            continue
-        axes.vlines(
-            x,
-            low,
-            high,
-            color=series.style["color"],
-            linewidth=4,
-            alpha=0.3,
-            zorder=1,
-        )
-    level_bars = zip(series.y, series.left, series.right, strict=False)
-    for y, left, right in level_bars:
-        if left is None or right is None:
-            continue
-        axes.hlines(
-            y,
-            left,
-            right,
-            color=series.style["color"],
-            linewidth=4,
-            alpha=0.3,
-            zorder=1,
-        )
+    """Draw the bars of each point that has any, upright and level."""
+    bar = {"color": series.style["color"], "linewidth": 4, "alpha": 0.3, "zorder": 1}
+    for x, low, high in zip(series.x, series.low, series.high, strict=False):
+        if low is not None and high is not None:
+            axes.vlines(x, low, high, **bar)
+    for y, left, right in zip(series.y, series.left, series.right, strict=False):
+        if left is not None and right is not None:
+            axes.hlines(y, left, right, **bar)
 
 
 def _point_to(axes: Axes, panel: Panel, arrow: Arrow) -> None:
