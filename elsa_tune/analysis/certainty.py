@@ -126,17 +126,22 @@ def with_certainty(answer: Answer, *, full_model_learnt: bool) -> Answer:
         corrected_contrasts=_of_frozen(corrected),
         claim=quality_claimed(answer),
     )
-    are_not_valid = _why_tests_are_not_valid(answer, points)
+    are_not_valid = why_tests_are_not_valid(answer, points)
     if are_not_valid is not None:
         return replace(answer, reason=are_not_valid)
     given_up = _given_up(answer, points)
     certified, reason = _certified(
-        answer, points, full_model_learnt=full_model_learnt, given_up=given_up, corrected=False
+        answer, points, raw, full_model_learnt=full_model_learnt, given_up=given_up, corrected=False
     )
     if certified is None and reason is None and answer.chance is None:
         reason = Reason.CHANCE_UNKNOWN
     corrected_certified, _ = _certified(
-        answer, points, full_model_learnt=full_model_learnt, given_up=given_up, corrected=True
+        answer,
+        points,
+        corrected,
+        full_model_learnt=full_model_learnt,
+        given_up=given_up,
+        corrected=True,
     )
     answer = replace(
         answer,
@@ -179,22 +184,22 @@ def _why_no_tests(answer: Answer) -> Reason | None:
     return Reason.LOOKS_NOT_PLANNED
 
 
-def _why_tests_are_not_valid(answer: Answer, points: Sequence[CurvePoint]) -> Reason | None:
-    """Return why the contrasts of an answer cannot certify anything; None where they can."""
+def why_tests_are_not_valid(answer: Answer, points: Sequence[CurvePoint]) -> Reason | None:
+    """Return why the contrasts of these points cannot certify anything; None where they can."""
     if any(point.measured_at_rates > 1 for point in points):
         return Reason.RATES_NOT_FRESH
     if answer.judges_best_epochs:
         return Reason.EPOCHS_NOT_FRESH
-    if leaves_out_examples(answer):
+    if _leaves_out_examples(answer):
         return Reason.EXAMPLES_UNKNOWN
-    if lacks_scores(answer):
+    if _lacks_scores(answer):
         return Reason.SEEDS_MISSING
-    if is_above_plan(answer):
+    if _is_above_plan(answer):
         return Reason.TARGET_NOT_PLANNED
     return None
 
 
-def lacks_scores(curve: FreezeCurve) -> bool:
+def _lacks_scores(curve: FreezeCurve) -> bool:
     """Whether runs that no plan tells apart have no score: the others may be the better ones.
 
     Of planned looks the missing seeds are known one by one, and count by themselves.
@@ -202,7 +207,7 @@ def lacks_scores(curve: FreezeCurve) -> bool:
     return curve.looks is None and bool(curve.lacking_scores)
 
 
-def leaves_out_examples(curve: FreezeCurve) -> bool:
+def _leaves_out_examples(curve: FreezeCurve) -> bool:
     """Whether tests would rest on seeds alone, which the curve's policy does not allow."""
     if curve.policy.by_seeds_alone:
         return False
@@ -236,13 +241,13 @@ def counts_too_few_units(curve: FreezeCurve, seen: Sequence[Uncertainty]) -> boo
 def _certified(
     answer: Answer,
     points: Sequence[CurvePoint],
+    contrasts: Contrasts,
     *,
     full_model_learnt: bool,
     given_up: Collection[Candidate],
     corrected: bool,
 ) -> tuple[Certified | None, Reason | None]:
     """Return what is certified of an answer's points, as `certify` does."""
-    contrasts = contrasts_of(answer, points, answer.target, corrected=corrected)
     return certify(
         points,
         tested={*contrasts, *given_up},
@@ -326,7 +331,7 @@ def _planned_target(answer: Answer) -> float:
     return looks.own_target
 
 
-def is_above_plan(answer: Answer) -> bool:
+def _is_above_plan(answer: Answer) -> bool:
     """Whether an answer's target is higher than the one that its search was planned for."""
     return answer.target > _planned_target(answer)
 

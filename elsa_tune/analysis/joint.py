@@ -23,11 +23,9 @@ from elsa_tune.analysis.certainty import (
     certified_in_order,
     certify,
     counts_too_few_units,
-    is_above_plan,
-    lacks_scores,
-    leaves_out_examples,
     plausible,
     tests_rest_on,
+    why_tests_are_not_valid,
 )
 from elsa_tune.analysis.contrasts import contrast_of
 from elsa_tune.analysis.curve import CurvePoint
@@ -233,15 +231,11 @@ def _sure(
 
 def _has_valid_tests(task: Answer) -> bool:
     """Whether what a task's depths are tested by may certify something."""
-    if task.judges_best_epochs or any(point.measured_at_rates > 1 for point in task.measured):
-        return False
-    if lacks_scores(task):
-        return False
     if task.looks is not None and not task.looks.are_planned:
         return False
     if counts_too_few_units(task, tests_rest_on(task)):
         return False
-    return not (leaves_out_examples(task) or is_above_plan(task))
+    return why_tests_are_not_valid(task, task.measured) is None
 
 
 def _certain_everywhere(
