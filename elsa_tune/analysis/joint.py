@@ -31,7 +31,7 @@ from elsa_tune.analysis.contrasts import contrast_of
 from elsa_tune.analysis.curve import CurvePoint
 from elsa_tune.analysis.curve_of_rows import saves
 from elsa_tune.analysis.learnt import has_surely_learnt
-from elsa_tune.analysis.recommendation import has_hardly_learnt, leaked_rows
+from elsa_tune.analysis.recommendation import has_hardly_learnt, has_warning, leaked_rows
 from elsa_tune.analysis.statistics.intervals import Interval
 from elsa_tune.analysis.statistics.uncertainty import Uncertainty
 from elsa_tune.analysis.warning import AnswerWarning, WarningCode
@@ -174,12 +174,6 @@ def _deciding(
         return ()
     next_cheaper = cheaper[0]
     return tuple(task.task for task in tasks if next_cheaper not in passing(task, task.target))
-
-
-def _is_kept_by_a_constant(task: Answer) -> bool:
-    """Whether a constant answer reaches the target on a task."""
-    codes = [warning.code for warning in task.warnings]
-    return WarningCode.CONSTANT_REACHES_TARGET in codes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -347,10 +341,11 @@ def _on_answer(tasks: Sequence[Answer], joint: Answer, raw: CurvePoint) -> Itera
             f"answer; corrected, {corrected_part}"
         )
         yield AnswerWarning(WarningCode.CORRECTED_DISAGREES, text)
-    by_guessing = [task.task for task in tasks if _is_kept_by_a_constant(task)]
+    constant = WarningCode.CONSTANT_REACHES_TARGET
+    by_guessing = [task.task for task in tasks if has_warning(task, constant)]
     if by_guessing:
         text = f"the target is reached by guessing on {listed(by_guessing)}"
-        yield AnswerWarning(WarningCode.CONSTANT_REACHES_TARGET, text)
+        yield AnswerWarning(constant, text)
     if joint.failing_above:
         missing = candidates_text([point.candidate for point in joint.failing_above], joint.layers)
         text = (

@@ -59,7 +59,7 @@ def _chosen(answer: Answer) -> tuple[CurvePoint, Basis] | None:
         return measured, Basis.FULL_MODEL
     certified = _certified_below_full(answer.certified)
     # Where guessing reaches the target, that a depth does so says nothing.
-    if certified is None or _has_warning(answer, WarningCode.CONSTANT_REACHES_TARGET):
+    if certified is None or has_warning(answer, WarningCode.CONSTANT_REACHES_TARGET):
         return measured, Basis.MEASURED
     needs_more_layers = certified < measured.candidate
     if needs_more_layers and answer.claims_corrected:
@@ -98,7 +98,7 @@ def has_hardly_learnt(answer: Answer) -> bool:
     full = answer.full
     if full is None or full.quality is None or answer.chance is None:
         return False
-    if not _has_warning(answer, WarningCode.CONSTANT_REACHES_TARGET):
+    if not has_warning(answer, WarningCode.CONSTANT_REACHES_TARGET):
         return False
     return full.quality - answer.chance < SLIGHT_GAIN * (1 - answer.chance)
 
@@ -115,13 +115,13 @@ def leaked_rows(answer: FreezeCurve) -> RowFinding | None:
     return None
 
 
-def _has_warning(answer: Answer, code: WarningCode) -> bool:
+def has_warning(answer: Answer, code: WarningCode) -> bool:
     """Whether an answer warns of this; a joint one, of some task."""
     return any(warning.code is code for warning in answer.warnings)
 
 
 def _doubts(answer: Answer, point: CurvePoint, action: Action) -> Iterator[Doubt]:
-    if _has_warning(answer, WarningCode.INCOMPLETE):
+    if has_warning(answer, WarningCode.INCOMPLETE):
         yield Doubt.INCOMPLETE
     if leaked_rows(answer) is not None:
         yield Doubt.LEAKED_ROWS
