@@ -44,6 +44,11 @@ def percent(share: float | None) -> str:
     return f"{points(share)} %"
 
 
+def confidence_text(confidence: float) -> str:
+    """Return `95 %`, `97.5 %`."""
+    return percent(confidence).replace(".0 %", " %")
+
+
 def percent_beside(share: float | None, target: float) -> str:
     """Return a share as `percent` does, with more decimals where it only rounds to the target.
 

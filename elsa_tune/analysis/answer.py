@@ -311,6 +311,11 @@ def reaches(
     return (quality - base) - target * (full - base) >= -policy.rounding
 
 
+def score_at_target(full: float, target: float, base: float = 0.0) -> float:
+    """Return the least quality that `reaches` the target: b + target (q_0 - b)."""
+    return base + target * (full - base)
+
+
 def passing(curve: FreezeCurve, target: float, *, corrected: bool = False) -> frozenset[Candidate]:
     """Return the measured depths that reach the target; if corrected, none without chance."""
     full = curve.full

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from elsa_tune.analysis.answer import Answer, QualityClaimed, quality_claimed
+from elsa_tune.analysis.answer import Answer, QualityClaimed, quality_claimed, score_at_target
 from elsa_tune.analysis.curve import CurvePoint, FreezeCurve
 from elsa_tune.analysis.evidence import NORMAL, levels
 from elsa_tune.analysis.statistics.intervals import Interval
@@ -99,7 +99,7 @@ def second_look_promises(curve: FreezeCurve, candidate: Candidate, target: float
 def target_score(full_quality: float, target: float, *, claim: Claim, chance: float) -> float:
     """Return the score that a target means, of what a search claims."""
     base = 0.0 if claim is Claim.BOTH else chance
-    return base + target * (full_quality - base)
+    return score_at_target(full_quality, target, base)
 
 
 def is_far_below(curve: FreezeCurve, quality: float, target: float) -> bool:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from elsa_tune.analysis.answer import score_at_target
 from elsa_tune.analysis.evidence import NORMAL
 from elsa_tune.analysis.forecast import MOST_TIMES_ROWS, first, round_numbers
 from elsa_tune.analysis.statistics.hidden_mistakes import FEW_MISTAKES
@@ -70,7 +71,7 @@ class Power:
     @property
     def enough(self) -> float:
         """The quality that keeps the target of what the full model gains over guessing."""
-        return self.guessing + self.target * (self.full - self.guessing)
+        return score_at_target(self.full, self.target, self.guessing)
 
     def share_certified(self, rows: int, margin: float) -> float:
         """Return in which share of cases a depth that truly lies so far above is certified.

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 
+from elsa_tune.analysis.answer import score_at_target
 from elsa_tune.analysis.comparing.ways import Way, WayBasis, WayComparison
 from elsa_tune.report.charts import (
     CHOSEN,
@@ -168,7 +169,7 @@ def _target(comparison: WayComparison, ends: tuple[float, float]) -> Series | No
     base = comparison.curve.chance or 0.0
     if best.point.quality <= base:  # of no gain, and of a score below 0, no share can be kept
         return None
-    quality = base + comparison.target * (best.point.quality - base)
+    quality = score_at_target(best.point.quality, comparison.target, base)
     of_what = "gain" if comparison.curve.chance else "score"
     share = target_text(comparison.target)
     y = 100 * quality

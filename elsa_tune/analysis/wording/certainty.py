@@ -18,6 +18,7 @@ from elsa_tune.specs.task import Metric
 from elsa_tune.words import (
     candidates_text,
     capitalized,
+    confidence_text,
     count_text,
     either_text,
     kind_text,
@@ -25,7 +26,6 @@ from elsa_tune.words import (
     number_of,
     ordinal,
     part_text,
-    percent,
     target_text,
 )
 
@@ -259,7 +259,7 @@ def _examples_text(curve: FreezeCurve) -> str:
 
 
 def _certified_text(answer: Answer, claimed: Certified) -> str:
-    confidence = percent(claimed.confidence).replace(".0 %", " %")
+    confidence = confidence_text(claimed.confidence)
     if claimed.candidate.is_reference:
         gain = " of the full model's gain over guessing" if answer.claims_corrected else ""
         return (

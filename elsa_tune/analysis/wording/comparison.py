@@ -6,7 +6,7 @@ It is worded as an answer's first lines are (`first_lines.py`).
 import shlex
 from collections.abc import Sequence
 
-from elsa_tune.analysis.answer import FirstLines, Reason
+from elsa_tune.analysis.answer import FirstLines, Reason, score_at_target
 from elsa_tune.analysis.comparing.ways import (
     FEWEST_SEEDS,
     Equivalence,
@@ -40,6 +40,7 @@ from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.cost import Cost
 from elsa_tune.words import (
     capitalized,
+    confidence_text,
     last_of_text,
     metric_text,
     percent,
@@ -281,7 +282,7 @@ def _unsettled(comparison: WayComparison) -> str:
 def _certificate(comparison: WayComparison) -> str:
     """Say what is certified of the recommended way, and on which conditions."""
     curve = comparison.curve
-    confidence = percent(curve.policy.confidence).replace(".0 %", " %")
+    confidence = confidence_text(curve.policy.confidence)
     text = f"certified with {confidence} confidence to keep {_kept_target(comparison)} (about "
     text += f"{_target_score(comparison)}), whichever is the best"
     way = comparison.recommended
@@ -299,8 +300,7 @@ def _target_score(comparison: WayComparison) -> str:
     base = comparison.curve.chance or 0.0
     if comparison.basis is WayBasis.SCORE_CERTIFIED:
         base = 0.0
-    score = base + comparison.target * (best.point.quality - base)
-    return points(score)
+    return points(score_at_target(best.point.quality, comparison.target, base))
 
 
 def why_no_claim(comparison: WayComparison, reason: Reason) -> str:

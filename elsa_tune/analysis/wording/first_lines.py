@@ -13,6 +13,7 @@ from elsa_tune.analysis.answer import (
     FirstLines,
     Reason,
     reaches,
+    score_at_target,
 )
 from elsa_tune.analysis.curve import CurvePoint, FreezeCurve, LinearProbe
 from elsa_tune.analysis.recommendation import interval_width, leaked_rows
@@ -28,6 +29,7 @@ from elsa_tune.analysis.wording.certainty import (
 from elsa_tune.specs.trial import PROBE_FEATURES
 from elsa_tune.words import (
     capitalized,
+    confidence_text,
     either_text,
     interval,
     kind_text,
@@ -199,8 +201,7 @@ def _raw_certificate(answer: Answer) -> str:
 def _certified(answer: Answer) -> str:
     sure = answer.corrected_certified or answer.certified
     assert sure is not None
-    confidence = percent(sure.confidence).replace(".0 %", " %")
-    return f"certified with {confidence} confidence to keep"
+    return f"certified with {confidence_text(sure.confidence)} confidence to keep"
 
 
 def _about(answer: Answer, base: float) -> str:
@@ -208,7 +209,7 @@ def _about(answer: Answer, base: float) -> str:
     full = answer.full
     if full is None or full.quality is None:
         return ""
-    score = base + answer.target * (full.quality - base)
+    score = score_at_target(full.quality, answer.target, base)
     return f" (about {points(score)})"
 
 
