@@ -13,7 +13,7 @@ from elsa_tune.searching.planning.strategy import (
 )
 from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.policy import Policy
-from elsa_tune.words import kind_text
+from elsa_tune.words import kind_text, seeds_text
 
 
 class Even(Strategy):
@@ -46,8 +46,6 @@ class Even(Strategy):
 
     @property
     def opening(self) -> str:
-        seeds = f"{self.spec.seeds} seeds"
-        if self.spec.seeds == 1:
-            seeds = "1 seed"
+        seeds = seeds_text(self.spec.seeds)
         kind = kind_text(self.spec.candidates)
         return f"measuring: {self.measuring_trials} trials, {seeds} of each {kind}"
