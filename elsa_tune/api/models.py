@@ -83,6 +83,7 @@ def predict(
     from elsa_tune.exporting.predicted_frame import predict_frame
     from elsa_tune.exporting.predicting import Predictor
     from elsa_tune.training.bundle.texts import split_texts
+    from elsa_tune.training.machine import plain_torch
 
     given: Any = rows
     if isinstance(rows, str | Path):
@@ -91,5 +92,6 @@ def predict(
         given = split_texts(rows, missing="")
     texts = [text] if isinstance(text, str) else text
     tasks = [task] if isinstance(task, str) else task
-    predictor = Predictor(expanded(model), tasks, texts, probabilities=probabilities)
-    return predict_frame(predictor, given, say, input_format)
+    with plain_torch():
+        predictor = Predictor(expanded(model), tasks, texts, probabilities=probabilities)
+        return predict_frame(predictor, given, say, input_format)

@@ -32,6 +32,7 @@ from elsa_tune.training.bundle.texts import Text, Texts
 from elsa_tune.training.bundle.together import Bundle, Prediction, load_bundle
 from elsa_tune.training.data.batches import Tensors
 from elsa_tune.training.data.preparation import tokenizer_identity
+from elsa_tune.training.machine import plain_torch
 from elsa_tune.training.saved import digest
 from elsa_tune.words import listed, part_text
 
@@ -42,6 +43,7 @@ _COLUMNS = ("text", "text_pair")  # of the rows that MLflow asks with
 
 
 @checked()
+@plain_torch()
 def bundle(
     models: Sequence[str | Path],
     out: str | Path | None = None,

@@ -58,7 +58,7 @@ from elsa_tune.training import saved
 from elsa_tune.training.data.preparation import prepare
 from elsa_tune.training.data.tokens import TaskData
 from elsa_tune.training.loop import train
-from elsa_tune.training.machine import precision_here
+from elsa_tune.training.machine import plain_torch, precision_here
 from elsa_tune.training.model.encoder import quiet
 from elsa_tune.visible import visible
 from elsa_tune.words import candidates_text, duration, metric_text, points, rate_text
@@ -87,6 +87,7 @@ class ExportRequest:
 
 
 @torch.random.fork_rng(devices=[])  # the caller's generator goes on as if nothing had drawn
+@plain_torch()
 def export(request: ExportRequest, say: Say) -> float:
     """Train the search's answer once more and write it as a folder; returns the model's quality.
 

@@ -19,6 +19,7 @@ from elsa_tune.training.bundle.fastest import UnlikeError, fastest, fastest_alon
 from elsa_tune.training.bundle.members import Member, Members, twins
 from elsa_tune.training.bundle.texts import Text, few_of
 from elsa_tune.training.bundle.together import Bundle
+from elsa_tune.training.machine import plain_torch
 from elsa_tune.training.model.encoder import load_classifier, load_tokenizer, own_what_trains
 
 # How many texts are answered, one by one, in each pass.
@@ -40,6 +41,7 @@ class Latency:
     of_task: Mapping[Candidate, float]  # per task of a bundle of one way
 
 
+@plain_torch()
 def latencies(
     model: ModelSpec,
     candidates: Collection[Candidate],

@@ -383,6 +383,26 @@ def reproducible(
         yield
 
 
+@contextlib.contextmanager
+def plain_torch() -> Iterator[None]:
+    """Have torch as a new process has it: float32, on the CPU, with gradients.
+
+    At the end all is as before. For what computes in a caller's program, which may have set a
+    default type or device, or turned gradients off. The type is the whole process's, the others are
+    the thread's.
+    """
+    dtype = torch.get_default_dtype()
+    with contextlib.ExitStack() as stack:
+        stack.callback(torch.set_default_dtype, dtype)
+        torch.set_default_dtype(torch.float32)
+        # Only where it is needed: with it every call of torch takes a detour through Python.
+        if torch.get_default_device().type != "cpu":
+            stack.enter_context(torch.device("cpu"))
+        stack.enter_context(torch.inference_mode(False))
+        stack.enter_context(torch.enable_grad())
+        yield
+
+
 def preserve_rng(device: torch.device) -> contextlib.AbstractContextManager[None]:
     """Put the device's and the host's random numbers back where they were, at the end."""
     gpus = [device] if device.type == "cuda" else []

@@ -11,7 +11,7 @@ import os
 import resource
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -87,6 +87,49 @@ def exported(paths: SearchPaths, name: str = "out", **changes: object) -> Export
     request = ExportRequest(paths=paths, out=out, **changes)  # type: ignore[arg-type]
     quality = export(request, said.append)
     return Exported(out, quality, said)
+
+
+@pytest.fixture
+def torch_of_the_program() -> Iterator[Callable[[], None]]:
+    """Return what gives torch defaults that a program may have; they are taken back at the end."""
+
+    def set_defaults() -> None:
+        torch.set_default_dtype(torch.float64)
+        torch.set_default_device("meta")
+        torch.set_grad_enabled(False)
+
+    yield set_defaults
+    torch.set_default_dtype(torch.float32)
+    torch.set_default_device(None)
+    torch.set_grad_enabled(True)
+
+
+def test_what_a_program_has_set_in_torch_changes_no_model_and_no_answer(
+    paths: SearchPaths,
+    torch_of_the_program: Callable[[], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(paths.storage.parent)
+    texts = ["a fine day", "no"]
+
+    def confidence(folder: Path) -> list[float]:
+        return elsa_tune.predict(folder, texts)["confidence"].tolist()
+
+    plain = exported(paths, "plain", onnx=True)
+    expected = confidence(plain.folder)
+    torch_of_the_program()
+    with torch.inference_mode():
+        done = exported(paths, "done", onnx=True)
+        assert torch.is_inference_mode_enabled()
+    for name in ("model.safetensors", "onnx/model.onnx.data"):
+        assert (done.folder / name).read_bytes() == (plain.folder / name).read_bytes()
+    assert confidence(done.folder) == expected
+    elsa_tune.bundle([plain.folder, done.folder], "both")
+    found = elsa_tune.load_bundle("both").predict(texts)
+    np.testing.assert_allclose(found["done"].scores, expected, rtol=1e-5)
+    assert torch.get_default_dtype() is torch.float64
+    assert torch.get_default_device().type == "meta"
+    assert not torch.is_grad_enabled()
 
 
 WAYS = {**CURVE, "lora-last1": (0.92, 0.91, 0.93), "bitfit": (0.9, 0.9, 0.91)}

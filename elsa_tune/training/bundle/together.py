@@ -34,6 +34,7 @@ from elsa_tune.training.forward.equality import twin
 from elsa_tune.training.forward.packed_model import PackedModel
 from elsa_tune.training.forward.padded_model import PaddedModel
 from elsa_tune.training.forward.runner import passes
+from elsa_tune.training.machine import plain_torch
 from elsa_tune.training.model.encoder import explained
 
 Cells = dict[str, NDArray[Any]]  # of each column, by name
@@ -197,6 +198,7 @@ class Bundle:
                 "read pairs apart from those that do not, by `tasks`"
             )
 
+    @plain_torch()
     def _answers(self, split: Split, names: Sequence[str]) -> dict[str, Prediction]:
         logits_of: dict[str, Logits] = {}
         for name in names:
@@ -265,6 +267,7 @@ class Bundle:
 
 
 @checked()
+@plain_torch()
 def load_bundle(folder: str | Path) -> Bundle:
     """Load a folder that `elsa-tune bundle` wrote, on the CPU. Raises ModelError."""
     path = expanded(folder)
