@@ -469,13 +469,16 @@ def train_final(
 def push(folder: Path, name: str) -> str:
     """Upload the folder, private where it is new; returns the model's address. Raises RunError."""
     from huggingface_hub import HfApi
-    from huggingface_hub.utils.tqdm import disable_progress_bars
 
-    disable_progress_bars()
+    from elsa_tune.training.hub import without_bars
+
     api = HfApi()
     try:
         address = api.create_repo(name, private=True, exist_ok=True)
-        api.upload_folder(repo_id=name, folder_path=folder, commit_message="Exported by elsa-tune")
+        with without_bars():
+            api.upload_folder(
+                repo_id=name, folder_path=folder, commit_message="Exported by elsa-tune"
+            )
     except Exception as error:  # the client's, the server's and the network's: no common base
         raise RunError(
             f"{name} could not be pushed ({first_line(error)}); {folder} is complete: log in by "

@@ -57,7 +57,19 @@ def _quiet_client() -> Iterator[None]:
     with contextlib.ExitStack() as as_before:
         as_before.callback(hub_logging.set_verbosity, hub_logging.get_verbosity())
         hub_logging.set_verbosity(logging.ERROR)
-        if not has_terminal and not are_progress_bars_disabled():
-            disable_progress_bars()
-            as_before.callback(enable_progress_bars)
+        if not has_terminal:
+            as_before.enter_context(without_bars())
         yield
+
+
+@contextlib.contextmanager
+def without_bars() -> Iterator[None]:
+    """Have the hub's client draw no progress bars while inside."""
+    if are_progress_bars_disabled():
+        yield
+        return
+    disable_progress_bars()
+    try:
+        yield
+    finally:
+        enable_progress_bars()

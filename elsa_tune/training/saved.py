@@ -190,8 +190,7 @@ def save_onnx(folder: Path) -> None:
     row = " ".join(["word"] * 7)
     batch = dict(ask.tokenizer([row, row], return_tensors="pt"))
     shape = {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC}
-    logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # it tells what is not installed
-    with _new_folder(folder / "onnx") as target, quiet():
+    with _new_folder(folder / "onnx") as target, quiet(), _quiet_exporter():
         try:
             with warnings.catch_warnings(action="ignore"):
                 torch.onnx.export(
@@ -209,6 +208,18 @@ def save_onnx(folder: Path) -> None:
             raise ModelError(
                 f"torch cannot make an ONNX file of this model ({_root(error)}); leave `onnx` out"
             ) from error
+
+
+@contextlib.contextmanager
+def _quiet_exporter() -> Iterator[None]:
+    """Keep torch's exporter from telling what is not installed, while inside."""
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 @contextlib.contextmanager

@@ -53,11 +53,13 @@ import sys
 from pathlib import Path
 from elsa_tune.errors import RunError
 from elsa_tune.exporting.model import push
+from huggingface_hub.utils.tqdm import are_progress_bars_disabled
 for _ in sys.stdin:
     try:
         print(push(Path(sys.argv[1]), "owner/name"), flush=True)
     except RunError as error:
         print(f"refused: {error}", flush=True)
+    assert not are_progress_bars_disabled()
 """
 
 

@@ -115,14 +115,14 @@ def test_what_a_program_has_set_in_torch_changes_no_model_and_no_answer(
     def confidence(folder: Path) -> list[float]:
         return elsa_tune.predict(folder, texts)["confidence"].tolist()
 
-    plain = exported(paths, "plain", onnx=True)
+    plain = exported(paths, "plain")
     expected = confidence(plain.folder)
     torch_of_the_program()
     with torch.inference_mode():
-        done = exported(paths, "done", onnx=True)
+        done = exported(paths, "done")
         assert torch.is_inference_mode_enabled()
-    for name in ("model.safetensors", "onnx/model.onnx.data"):
-        assert (done.folder / name).read_bytes() == (plain.folder / name).read_bytes()
+    name = "model.safetensors"
+    assert (done.folder / name).read_bytes() == (plain.folder / name).read_bytes()
     assert confidence(done.folder) == expected
     elsa_tune.bundle([plain.folder, done.folder], "both")
     found = elsa_tune.load_bundle("both").predict(texts)
@@ -683,6 +683,7 @@ def test_what_torch_cannot_trace_is_said_before_the_training(
     with pytest.raises(ModelError, match=r"\(no\).*`onnx`"):
         exported(paths, onnx=True)
     assert not (tmp_path / "out").exists()
+    assert logging.getLogger("torch.onnx").level == logging.NOTSET
 
 
 def test_a_trace_that_fails_behind_the_training_costs_no_model(
