@@ -144,11 +144,13 @@ def search(
 
     It is recorded as one that was started in `working_directory`: `elsa-tune operating-point` and
     the other commands read it there. tracking_uri: of another store than MLflow's file there,
-    absolute. A Ray that runs in this process already is used, and goes on.
+    absolute. A Ray that runs in this process already is used, and goes on. Ctrl-C is raised once
+    all is recorded, as KeyboardInterrupt.
     """
     from elsa_tune.searching.cluster.ray_session import ray_session
     from elsa_tune.searching.session import run_session
     from elsa_tune.searching.specification import save_specification
+    from elsa_tune.tracking.journal_records import SearchStatus
     from elsa_tune.tracking.paths import SearchPaths
     from elsa_tune.tracking.places import StorePaths
     from elsa_tune.tracking.state import read_state
@@ -167,7 +169,10 @@ def search(
         if not paths.exists:
             save_specification(spec, paths)
         no_data = cast("TaskData", None)
-        run_session(spec, paths, no_data, store, train=Pretended(quality, spec.chance))
+        pretended = Pretended(quality, spec.chance)
+        finished = run_session(spec, paths, no_data, store, train=pretended)
+    if finished.status is SearchStatus.INTERRUPTED:
+        raise KeyboardInterrupt
     return read_state(paths.journal)
 
 

@@ -14,15 +14,18 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import typer
 
+from elsa_tune import testing
 from elsa_tune.analysis.answers import answer_rows
 from elsa_tune.cli.commands.search import _conclude
 from elsa_tune.errors import NoAnswerError, RunError
 from elsa_tune.report import folder as report_folder
 from elsa_tune.searching import answering, launch, session
+from elsa_tune.searching.cluster import ray_session
 from elsa_tune.searching.cluster.shares import settled_recipe
 from elsa_tune.searching.planning.known import KnownTrial, measured_rates
 from elsa_tune.searching.planning.strategies import strategy_of
@@ -35,6 +38,7 @@ from elsa_tune.specs.rate_space import RateList
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.search import Extension, Resources, SearchSpec
 from elsa_tune.specs.trial import Phase, Precision, TrialStatus
+from elsa_tune.tracking import stores
 from elsa_tune.tracking.forwarder import Forwarder
 from elsa_tune.tracking.journal import Journal, is_held, read_journal
 from elsa_tune.tracking.journal_records import Record, SearchEnded, SearchStatus
@@ -498,3 +502,24 @@ def test_another_version_than_the_search_began_with_is_said_and_recorded() -> No
     ]
     # One recorded before versions were: nothing to compare.
     assert with_versions(make_spec(), said.append).versions == here and len(said) == 1
+
+
+def test_ctrl_c_ends_a_pretended_search_as_it_ends_any_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended = SearchStatus.INTERRUPTED
+
+    def run_session(
+        spec: SearchSpec, paths: SearchPaths, *given: object, **named: object
+    ) -> answering.Finished:
+        paths.journal.touch()
+        return answering.Finished(spec, paths, ended, message="", answers=())
+
+    monkeypatch.setattr(session, "run_session", run_session)
+    monkeypatch.setattr(ray_session, "ray_session", lambda address: contextlib.nullcontext(Mock()))
+    monkeypatch.setattr(stores, "store_at", Mock())
+    spec = testing.example_spec()
+    with pytest.raises(KeyboardInterrupt):
+        testing.search(spec, Mock(), tmp_path)
+    ended = SearchStatus.TIME_UP
+    assert not testing.search(spec, Mock(), tmp_path).trials
