@@ -150,6 +150,7 @@ def search(
     from elsa_tune.searching.cluster.ray_session import ray_session
     from elsa_tune.searching.session import run_session
     from elsa_tune.searching.specification import save_specification
+    from elsa_tune.tracking.journal import Journal
     from elsa_tune.tracking.journal_records import SearchStatus
     from elsa_tune.tracking.paths import SearchPaths
     from elsa_tune.tracking.places import StorePaths
@@ -170,7 +171,8 @@ def search(
             save_specification(spec, paths)
         no_data = cast("TaskData", None)
         pretended = Pretended(quality, spec.chance)
-        finished = run_session(spec, paths, no_data, store, train=pretended)
+        with Journal(paths.journal, spec.search_id) as journal:
+            finished = run_session(spec, journal, no_data, store, train=pretended)
     if finished.status is SearchStatus.INTERRUPTED:
         raise KeyboardInterrupt
     return read_state(paths.journal)

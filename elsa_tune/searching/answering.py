@@ -66,31 +66,35 @@ class Finished:
         return f"{records} did not reach {store_at(uri).name} at {uri}{why}"
 
 
-def answer_again(spec: SearchSpec, paths: SearchPaths, store: RecordStore, say: Say) -> Finished:
-    """Answer a complete search again, and add what is missing: report and records in the store."""
-    with Journal(paths.journal) as journal:
-        state = SearchState.replay(journal.earlier)
-        answers = answers_of(spec, state, paths, SearchStatus.COMPLETED, say)
-        comparisons = comparisons_of(spec, state, paths, SearchStatus.COMPLETED, say)
-        forwarder = Forwarder(paths, store.sink(paths.journal), journal.earlier)
-        is_store_up = True
+def answer_again(
+    spec: SearchSpec, paths: SearchPaths, journal: Journal, store: RecordStore, say: Say
+) -> Finished:
+    """Answer a complete search again, and add what is missing: report and records in the store.
+
+    journal: the search's, which the caller holds.
+    """
+    state = SearchState.replay(journal.earlier)
+    answers = answers_of(spec, state, paths, SearchStatus.COMPLETED, say)
+    comparisons = comparisons_of(spec, state, paths, SearchStatus.COMPLETED, say)
+    forwarder = Forwarder(paths, store.sink(paths.journal), journal.earlier)
+    is_store_up = True
+    try:
+        if store.lacks(forwarder.sent):
+            forwarder.refill()
+    except TrackingError as error:
+        is_store_up = False
+        say(f"{error}; this answer is the journal's")
+    has_report = REPORT in state.decisions and paths.report.is_dir()
+    if not has_report and has_drawn(state, paths, answers, comparisons, say):
+        record = journal.stamp(Decision(what=REPORT, value=paths.report.name))
         try:
-            if store.lacks(forwarder.sent):
-                forwarder.refill()
-        except TrackingError as error:
-            is_store_up = False
-            say(f"{error}; this answer is the journal's")
-        has_report = REPORT in state.decisions and paths.report.is_dir()
-        if not has_report and has_drawn(state, paths, answers, comparisons, say):
-            record = journal.stamp(Decision(what=REPORT, value=paths.report.name))
-            try:
-                forwarder.offer(journal.append(record))
-            except ElsaTuneError as error:  # a full disk must not cost the answer
-                say(str(error))
-        unsent = forwarder.lag
-        if unsent and is_store_up:
-            say(f"sending {unsent} records to {store.name}")
-            unsent = forwarder.start().finish()
+            forwarder.offer(journal.append(record))
+        except ElsaTuneError as error:  # a full disk must not cost the answer
+            say(str(error))
+    unsent = forwarder.lag
+    if unsent and is_store_up:
+        say(f"sending {unsent} records to {store.name}")
+        unsent = forwarder.start().finish()
     return Finished(
         spec,
         paths,

@@ -114,7 +114,8 @@ def _begin(request: Request, say: Say) -> Finished:
             spec = with_earlier(spec, recorded, seed_is_given=request.seed_is_given)
             say_earlier(spec, say)
             save_specification(spec, paths)
-            return run_session(spec, paths, data, store, session.over)
+            with Journal(paths.journal, spec.search_id) as journal:
+                return run_session(spec, journal, data, store, session.over)
     finally:
         with contextlib.suppress(OSError):
             paths.folder.rmdir()  # where nothing has begun the name stays free
@@ -166,42 +167,45 @@ def resume(
     what the search was started with; an address may be NO_CLUSTER, and holds for this session. A
     new store is given everything from the journal's beginning, and is the search's from then on.
     """
-    spec = load_specification(paths)
-    uri = tracking_uri or remembered(spec.tracking_uri)
-    if is_held(paths.lock):
-        raise running_error(paths.journal)
-    state = _recorded_state(spec, paths, say)
-    wanted = spec if more is None else more(spec)
-    is_complete = Plan.of(wanted, paths, state).is_complete
-    before = (spec.gpu_hours, spec.gpu_share)
-    asked = (wanted.gpu_hours, wanted.gpu_share)
-    if asked != before or not is_complete:
-        check_gpu_hours(*asked)
-    if not is_complete:
-        check_budget(wanted, state)
-        _check_trainable(wanted)
-    is_moved = tracking_uri is not None and shown_uri(tracking_uri) != shown_uri(spec.tracking_uri)
-    if is_moved:
-        wanted = dataclasses.replace(wanted, tracking_uri=shown_uri(uri))
-    is_copied_elsewhere = wanted.artifacts != spec.artifacts
-    copied_to = wanted.artifacts if is_copied_elsewhere or not is_complete else None
-    with prepared(copied_to, paths, say):
-        if is_complete and not is_moved:
-            store = store_at(uri)  # it may be down: what it lacks stays in the journal
-        else:
-            is_remembered = uri not in (tracking_uri, spec.tracking_uri)
-            store = open_again(uri, say, is_remembered=is_remembered)
+    search_id = load_specification(paths).search_id
+    # Held to the end: while Ray starts, nobody else may resume, change or delete the search.
+    with Journal(paths.journal, search_id) as journal:
+        spec = load_specification(paths)  # another may have changed it before we held it
+        uri = tracking_uri or remembered(spec.tracking_uri)
+        state = _recorded_state(journal, say)
+        wanted = spec if more is None else more(spec)
+        is_complete = Plan.of(wanted, paths, state).is_complete
+        before = (spec.gpu_hours, spec.gpu_share)
+        asked = (wanted.gpu_hours, wanted.gpu_share)
+        if asked != before or not is_complete:
+            check_gpu_hours(*asked)
+        if not is_complete:
+            check_budget(wanted, state)
+            _check_trainable(wanted)
+        is_named = tracking_uri is not None
+        is_moved = is_named and shown_uri(uri) != shown_uri(spec.tracking_uri)
         if is_moved:
-            old, new = spec.tracking_uri, wanted.tracking_uri
-            say(f"search '{paths.name}' was sent to {old}; from now on it is sent to {new}")
-            leave_store(spec, paths, say, patience_s=_REST_PATIENCE_S)
-        if wanted != spec:
-            # Before any work: whatever ends this session, the next one knows what was wanted.
-            spec = replace_specification(wanted, paths)
-        if is_complete:
-            return _answer(spec, paths, store, say)
-        spec = _in_this_session(spec, max_time, address, say)
-        return _go_on(spec, paths, store, say, has_recorded_address=address is None)
+            wanted = dataclasses.replace(wanted, tracking_uri=shown_uri(uri))
+        is_copied_elsewhere = wanted.artifacts != spec.artifacts
+        copied_to = wanted.artifacts if is_copied_elsewhere or not is_complete else None
+        with prepared(copied_to, paths, say):
+            if is_complete and not is_moved:
+                store = store_at(uri)  # it may be down: what it lacks stays in the journal
+            else:
+                is_remembered = uri not in (tracking_uri, spec.tracking_uri)
+                store = open_again(uri, say, is_remembered=is_remembered)
+            if is_moved:
+                old, new = spec.tracking_uri, wanted.tracking_uri
+                say(f"search '{paths.name}' was sent to {old}; from now on it is sent to {new}")
+                leave_store(spec, paths, journal, say, patience_s=_REST_PATIENCE_S)
+            if wanted != spec:
+                # Before any work: whatever ends this session, the next one knows what was wanted.
+                spec = replace_specification(wanted, paths)
+            if is_complete:
+                return _answer(spec, paths, journal, store, say)
+            spec = _in_this_session(spec, max_time, address, say)
+            is_recorded = address is None
+            return _go_on(spec, paths, journal, store, say, has_recorded_address=is_recorded)
 
 
 def _in_this_session(
@@ -219,9 +223,11 @@ def _in_this_session(
     return dataclasses.replace(spec, address=asked_address(address))
 
 
-def _answer(spec: SearchSpec, paths: SearchPaths, store: RecordStore, say: Say) -> Finished:
+def _answer(
+    spec: SearchSpec, paths: SearchPaths, journal: Journal, store: RecordStore, say: Say
+) -> Finished:
     """Answer a finished search, and give its report and its stores what they lack."""
-    finished = answer_again(spec, paths, store, say)
+    finished = answer_again(spec, paths, journal, store, say)
     uncopied = copies_of(spec.artifacts, paths, say).close(patience_s=_REST_PATIENCE_S)
     return dataclasses.replace(finished, uncopied=uncopied)
 
@@ -229,6 +235,7 @@ def _answer(spec: SearchSpec, paths: SearchPaths, store: RecordStore, say: Say) 
 def _go_on(
     spec: SearchSpec,
     paths: SearchPaths,
+    journal: Journal,
     store: RecordStore,
     say: Say,
     *,
@@ -255,7 +262,8 @@ def _go_on(
         # Not recorded: the next session may have another machine.
         spec = dataclasses.replace(spec, resources=share_again(spec, capacity, say))
         settled_recipe(spec, capacity.gpu_kinds, say)
-        return run_session(with_versions(spec, say), paths, data, store, session.over)
+        spec = with_versions(spec, say)
+        return run_session(spec, journal, data, store, session.over)
 
 
 @contextlib.contextmanager
@@ -284,14 +292,13 @@ def _check_trainable(spec: SearchSpec) -> None:
     methods.check(spec.candidates, partial(skeleton, spec.model))
 
 
-def _recorded_state(spec: SearchSpec, paths: SearchPaths, say: Say) -> SearchState:
-    """Return what the journal says, and take back what it had no room for."""
-    with Journal(paths.journal, spec.search_id) as journal:
-        if journal.taken_back:
-            lacking, place = journal.missing
-            still = f"; they stay in {place} until its disk has room" if lacking else ""
-            say(f"{journal.taken_back} records that {paths.journal} had no room for count{still}")
-        return SearchState.replay(journal.earlier, alive=False)
+def _recorded_state(journal: Journal, say: Say) -> SearchState:
+    """Return what the journal says; what it had no room for counts, which is said."""
+    if journal.taken_back:
+        lacking, place = journal.missing
+        still = f"; they stay in {place} until its disk has room" if lacking else ""
+        say(f"{journal.taken_back} records that {journal.path} had no room for count{still}")
+    return SearchState.replay(journal.earlier, alive=False)
 
 
 def _say_ready(data: "TaskData", say: Say, is_published: bool = False) -> None:

@@ -11,13 +11,16 @@ from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.state import SearchState
 
 
-def leave_store(spec: SearchSpec, paths: SearchPaths, say: Say, *, patience_s: float) -> None:
+def leave_store(
+    spec: SearchSpec, paths: SearchPaths, journal: Journal, say: Say, *, patience_s: float
+) -> None:
     """Give the store that a search has what it lacks, and an end where its driver was killed.
 
-    Where it does not take that within so many seconds, it is said.
+    Where it does not take that within so many seconds, it is said. journal: the search's, which the
+    caller holds.
     """
     try:
-        has_all = _is_told(spec, paths, patience_s)
+        has_all = _is_told(spec, paths, journal, patience_s)
     except TrackingError:
         has_all = False
     if not has_all:
@@ -27,20 +30,19 @@ def leave_store(spec: SearchSpec, paths: SearchPaths, say: Say, *, patience_s: f
         )
 
 
-def _is_told(spec: SearchSpec, paths: SearchPaths, patience_s: float) -> bool:
+def _is_told(spec: SearchSpec, paths: SearchPaths, journal: Journal, patience_s: float) -> bool:
     """Return whether the store has everything, and an end. Raises TrackingError."""
     store = store_of(spec)
     if store.is_unmade():
         return True
-    with Journal(paths.journal, spec.search_id) as journal:
-        state = SearchState.replay(journal.earlier)
-        forwarder = Forwarder(paths, store.sink(paths.journal), journal.earlier)
-        was_killed = state.search.attempt > 0 and state.end is None
-        if was_killed:
-            # For that store alone: in the journal, and in the next store, the search goes on.
-            end = SearchEnded(status=SearchStatus.KILLED)
-            forwarder.offer(journal.stamp(end))
-        if forwarder.lag == 0:
-            return True
-        store.check()
-        return forwarder.start().close(patience_s) == 0
+    state = SearchState.replay(journal.earlier)
+    forwarder = Forwarder(paths, store.sink(paths.journal), journal.earlier)
+    was_killed = state.search.attempt > 0 and state.end is None
+    if was_killed:
+        # For that store alone: in the journal, and in the next store, the search goes on.
+        end = SearchEnded(status=SearchStatus.KILLED)
+        forwarder.offer(journal.stamp(end))
+    if forwarder.lag == 0:
+        return True
+    store.check()
+    return forwarder.start().close(patience_s) == 0

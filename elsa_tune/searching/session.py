@@ -1,4 +1,4 @@
-"""One driver's session with a search: its lock, the plan carried out by Ray Tune, the answer."""
+"""One driver's session with a search: the plan carried out by Ray Tune, and the answer."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -42,25 +42,27 @@ _MANY_RECORDS = 100
 
 def run_session(
     spec: SearchSpec,
-    paths: SearchPaths,
+    journal: Journal,
     data: TaskData,
     store: RecordStore,
     trained: Callable[[], object] = lambda: None,
     train: Train = train_here,
 ) -> Finished:
-    """Run one session, from its lock to its last record.
+    """Run one session, from its first record to its last.
 
-    trained: called as soon as Ray is no longer needed. Raises RunError where every trial failed, or
-    where another search has the place of this one.
+    journal: the search's, which the caller holds. trained: called as soon as Ray is no longer
+    needed. Raises RunError where every trial failed, or where another search has the place of this
+    one.
     """
-    with Journal(paths.journal, spec.search_id) as journal:
-        recording(paths, store.uri)
-        session = _Session(spec, paths, journal, store)
-        with session.interruption.caught(session.board.stopping), session.board:
-            try:
-                session.carry_out(data, train, trained)
-            finally:
-                closing = session.close()
+    folder = journal.path.parent
+    paths = SearchPaths(folder.parent, folder.name)
+    recording(paths, store.uri)
+    session = _Session(spec, paths, journal, store)
+    with session.interruption.caught(session.board.stopping), session.board:
+        try:
+            session.carry_out(data, train, trained)
+        finally:
+            closing = session.close()
     if session.record.taken is not None:
         raise RunError(session.record.taken)
     return session.finished(closing)

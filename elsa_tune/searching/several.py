@@ -25,6 +25,7 @@ from elsa_tune.searching.specification import (
 )
 from elsa_tune.searching.startup.fingerprints import check_same_files, inputs_of
 from elsa_tune.specs.result_row import ResultRow
+from elsa_tune.tracking.journal import Journal
 from elsa_tune.tracking.journal_records import SearchStatus
 from elsa_tune.tracking.rows import KeptPredictions, rows_of
 from elsa_tune.tracking.state import read_state
@@ -89,10 +90,13 @@ def _keep_answer(search: Request, say: Say) -> None:
     Raises DataError or ModelError where they are not those that it had.
     """
     check_same_files(search.spec, search.paths, say)
+    moved = where_asked(search.spec)
     recorded = load_specification(search.paths)
-    found = where_asked(search.spec)(recorded)
-    if found != recorded:
-        replace_specification(found, search.paths)
+    if moved(recorded) == recorded:
+        return
+    with Journal(search.paths.journal, recorded.search_id):
+        recorded = load_specification(search.paths)  # another may have changed it before
+        replace_specification(moved(recorded), search.paths)
 
 
 def _carry_out(

@@ -20,7 +20,7 @@ from elsa_tune.searching.launch import resume
 from elsa_tune.searching.specification import load_specification, save_specification, with_seeds
 from elsa_tune.specs.adapt.freeze import FreezeDepth
 from elsa_tune.specs.search import SearchSpec
-from elsa_tune.tracking.journal import read_journal
+from elsa_tune.tracking.journal import Journal, read_journal
 from elsa_tune.tracking.journal_records import Decision, SearchEnded, SearchStarted, SearchStatus
 from elsa_tune.tracking.mlflow.connection import MlflowConnection
 from elsa_tune.tracking.mlflow.store import MlflowStore
@@ -151,7 +151,8 @@ def test_a_store_that_hangs_is_asked_for_seconds_and_the_journal_answers(
         black_hole.listen()
         uri = f"http://127.0.0.1:{black_hole.getsockname()[1]}"
         spec = dataclasses.replace(load_specification(finished), tracking_uri=uri)
-        ended = answer_again(spec, finished, MlflowStore(uri), said.append)
+        with Journal(finished.journal) as journal:
+            ended = answer_again(spec, finished, journal, MlflowStore(uri), said.append)
     assert ended.status is SearchStatus.COMPLETED and len(ended.answers) == 1
     (line,) = said
     assert "does not answer (nothing came within 1 s)" in line

@@ -281,7 +281,8 @@ def test_what_a_killed_search_left_running_ends_in_a_store_that_it_leaves(
     search_id = search_started().search_id
     spec = make_spec(name="first", search_id=search_id, tracking_uri=store.uri)
     said: list[str] = []
-    leave_store(spec, paths, said.append, patience_s=60)
+    with Journal(paths.journal) as journal:
+        leave_store(spec, paths, journal, said.append, patience_s=60)
     [state] = store.searches(search="first")
     [trial] = state.trials.values()
     assert state.end is not None and state.status is SearchStatus.KILLED
@@ -297,12 +298,14 @@ def test_a_store_that_cannot_be_told_that_a_search_leaves_it(paths: SearchPaths)
     journalled(paths, [search_started(), trial_started(A)])
     spec = make_spec(name="first", tracking_uri="http://127.0.0.1:9")
     said: list[str] = []
-    leave_store(spec, paths, said.append, patience_s=1)
+    with Journal(paths.journal) as journal:
+        leave_store(spec, paths, journal, said.append, patience_s=1)
     [line] = said
     assert line.startswith("http://127.0.0.1:9 does not take the rest of search 'first'")
     # Nothing was ever sent to a file that is not there.
     spec = make_spec(name="first", tracking_uri="sqlite:////no/db")
-    leave_store(spec, paths, said.append, patience_s=1)
+    with Journal(paths.journal) as journal:
+        leave_store(spec, paths, journal, said.append, patience_s=1)
     assert len(said) == 1
 
 

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 
-from elsa_tune.errors import UsageError
+from elsa_tune.errors import StorageError, UsageError
 from elsa_tune.searching import launch, several
 from elsa_tune.searching.cluster import ray_session
 from elsa_tune.searching.request import Request
 from elsa_tune.searching.specification import (
     differing_settings,
     load_specification,
+    replace_specification,
     save_specification,
 )
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.space import load_space
+from elsa_tune.tracking import journal
+from elsa_tune.tracking.deletion import delete_search
+from elsa_tune.tracking.journal import is_held
 from tests.unit.search_examples import planned_request
 
 
@@ -83,6 +89,49 @@ def test_a_search_that_is_typed_again_stays_in_its_store_unless_an_option_names_
     assert load_specification(on_a_cluster.paths).tracking_uri == is_at
     moved = f"search 'own' was sent to {began_at}; from now on it is sent to {typed}"
     assert (moved in said) == (typed is not None)
+
+
+def test_while_a_resume_starts_nobody_else_changes_or_deletes_the_search(
+    on_a_cluster: Request, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second resume that is refused has changed nothing, its store included."""
+    paths = on_a_cluster.paths
+    before = load_specification(paths)
+    left: list[str] = []
+    monkeypatch.setattr(
+        launch, "leave_store", lambda spec, *given, **named: left.append(spec.tracking_uri)
+    )
+
+    def open_ray(address: str | None, packages: list[str]) -> None:
+        with pytest.raises(StorageError, match="search 'own' is running"):
+            launch.resume(paths, print, tracking_uri="http://other:5000")
+        with pytest.raises(StorageError, match="search 'own' is running"):
+            delete_search(paths.storage, "own", "sqlite:////nowhere/mlflow.db")
+        raise Joined(address)
+
+    monkeypatch.setattr(ray_session, "ray_session", open_ray)
+    with pytest.raises(Joined):
+        launch.resume(paths, print)
+    assert load_specification(paths) == before and not left
+    assert not is_held(paths.lock)
+
+
+def test_a_resume_goes_on_from_what_another_one_has_just_changed(
+    on_a_cluster: Request, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = on_a_cluster.paths
+    changed = replace(load_specification(paths), tracking_uri="http://other:5000")
+
+    take_lock = journal.take_lock
+
+    def take_it_later(path: Path) -> BinaryIO:
+        replace_specification(changed, paths)
+        return take_lock(path)
+
+    monkeypatch.setattr(journal, "take_lock", take_it_later)
+    with pytest.raises(Joined):
+        launch.resume(paths, print, more=lambda spec: replace(spec, seeds=spec.seeds + 1))
+    assert load_specification(paths) == replace(changed, seeds=changed.seeds + 1)
 
 
 @pytest.mark.parametrize("given", [None, "none", "auto"])

@@ -125,8 +125,8 @@ def ended(
     paths = SearchPaths(folder, "mine")
     before = [signal.signal(number, signal.SIG_DFL) for number in (signal.SIGINT, signal.SIGHUP)]
     try:
-        with contextlib.suppress(OSError):
-            session.run_session(make_spec(artifacts=artifacts), paths, nothing, nothing)
+        with contextlib.suppress(OSError), Journal(paths.journal) as journal:
+            session.run_session(make_spec(artifacts=artifacts), journal, nothing, nothing)
     finally:
         for number, handler in zip((signal.SIGINT, signal.SIGHUP), before, strict=True):
             signal.signal(number, handler)

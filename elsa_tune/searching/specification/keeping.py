@@ -13,7 +13,6 @@ from elsa_tune.searching.planning.strategies import strategy_named
 from elsa_tune.specs.checked import problems
 from elsa_tune.specs.names import UNKNOWN
 from elsa_tune.specs.search import SearchSpec
-from elsa_tune.tracking.journal import Journal
 from elsa_tune.tracking.paths import SEARCH_NAME, SearchPaths
 from elsa_tune.tracking.uris import shown_uri
 
@@ -23,13 +22,13 @@ _SPECIFICATION = TypeAdapter(SearchSpec)
 def replace_specification(spec: SearchSpec, paths: SearchPaths) -> SearchSpec:
     """Write a specification over the recorded one.
 
-    Raises StorageError where a driver runs, or nothing can be written.
+    The caller holds the search's journal, and has held it since it read the one that it changed.
+    Raises StorageError where nothing can be written.
     """
-    with Journal(paths.journal):
-        try:
-            _write(spec, paths, paths.specification)
-        except OSError as error:
-            raise _unwritten(paths, error, "make room there and ask again") from error
+    try:
+        _write(spec, paths, paths.specification)
+    except OSError as error:
+        raise _unwritten(paths, error, "make room there and ask again") from error
     return spec
 
 
