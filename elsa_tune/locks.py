@@ -57,7 +57,8 @@ def is_locked(path: Path, *, count_shared: bool = True) -> bool:
 
 
 def _without_links(name: str, flags: int) -> int:
-    return os.open(name, flags | os.O_NOFOLLOW, 0o644)
+    # Whoever may write files that others of a group made may lock them: the umask decides.
+    return os.open(name, flags | os.O_NOFOLLOW, 0o666)
 
 
 def _lock(file: BinaryIO, kind: int, deadline: float) -> None:

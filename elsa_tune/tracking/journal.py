@@ -8,6 +8,8 @@ anew, unless another search has its place by then.
 import contextlib
 import dataclasses
 import os
+import pwd
+import shlex
 import socket
 import threading
 import time
@@ -60,7 +62,7 @@ class Journal(contextlib.AbstractContextManager["Journal"]):
             self._search_id = _search_id(self.earlier) or search_id
             self._overflow = Overflow(path.parent.name, self._search_id)
             self._take_back()
-            self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
             os.ftruncate(self._descriptor, self._good_size)
             if self._unwritten:
                 with contextlib.suppress(StorageError):  # there is still no room
@@ -74,7 +76,7 @@ class Journal(contextlib.AbstractContextManager["Journal"]):
         except BaseException as error:
             self.close()
             if isinstance(error, OSError):
-                raise StorageError(f"cannot write {path}: {error.strerror}") from error
+                raise _unwritten(path, path, error) from error
             raise
 
     def now(self) -> float:
@@ -352,10 +354,31 @@ def take_lock(journal: Path) -> BinaryIO:
     except TimeoutError:
         raise running_error(journal) from None
     except OSError as error:
-        raise StorageError(
-            f"cannot write {path}: {error.strerror}; choose a place that can be written with "
-            "`storage_path`"
-        ) from error
+        raise _unwritten(path, journal, error) from error
+
+
+def _unwritten(file: Path, journal: Path, error: OSError) -> StorageError:
+    """Return the error for a journal or its lock that cannot be written, and what to do."""
+    refused = f"cannot write {file}: {error.strerror}"
+    if not os.path.isfile(journal):
+        return StorageError(f"{refused}; choose a place that can be written with `storage_path`")
+    if not isinstance(error, PermissionError):
+        return StorageError(refused)
+    folder = journal.parent
+    # A recorded search has its place: who may write there is asked.
+    return StorageError(
+        f"{refused}; search '{folder.name}' is {_owner(journal)}'s, who may go on with it, or let "
+        f"their group do so by `chmod -R g+rwX {shlex.quote(str(folder))}`"
+    )
+
+
+def _owner(file: Path) -> str:
+    """Return the name of the user whose file this is; the number of one without a name."""
+    number = file.stat().st_uid
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:
+        return f"user {number}"
 
 
 def _open_lock(journal: Path) -> BinaryIO:

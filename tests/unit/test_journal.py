@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import itertools
 import json
 import math
 import os
+import pwd
+import re
 import resource
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -245,6 +250,40 @@ def test_a_lock_of_another_machine_says_how_to_go_on_where_that_has_died(path: P
     assert str(refused.value).endswith(f"starts again: if it never will, delete {lock_of(path)}")
     lock_of(path).unlink()
     Journal(path).close()
+
+
+def test_a_group_may_write_a_journal_where_the_umask_lets_it(path: Path) -> None:
+    before = os.umask(0o002)
+    try:
+        Journal(path).close()
+    finally:
+        os.umask(before)
+    for file in (path, lock_of(path)):
+        assert stat.S_IMODE(file.stat().st_mode) == 0o664
+
+
+@pytest.mark.parametrize("refused", [".lock", ".jsonl"])
+def test_a_search_of_another_user_is_said_to_be_theirs(
+    path: Path, refused: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has its place: another one does not help."""
+    Journal(path).close()
+    open_here = os.open
+
+    def open_file(name: Any, *given: Any) -> int:
+        if str(name).endswith(refused):
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return open_here(name, *given)
+
+    monkeypatch.setattr(os, "open", open_file)
+    owner = path.owner()
+    said = f"{refused}: Permission denied; search '{path.parent.name}' is {owner}'s, who may go on"
+    with pytest.raises(StorageError, match=re.escape(said)):
+        Journal(path)
+    monkeypatch.setattr(pwd, "getpwuid", {}.__getitem__)
+    number = path.stat().st_uid
+    with pytest.raises(StorageError, match=f"is user {number}'s"):
+        Journal(path)
 
 
 def test_nothing_acknowledged_is_lost_when_the_writer_is_killed(path: Path, root: Path) -> None:

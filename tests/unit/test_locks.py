@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import stat
 import subprocess
 import sys
 import threading
@@ -143,6 +144,16 @@ def test_asking_leaves_a_file_as_it_is(path: Path) -> None:
     os.utime(path, (1, 1))
     assert not is_locked(path)
     assert path.read_bytes() == b"content" and path.stat().st_mtime == 1
+
+
+@pytest.mark.parametrize(("umask", "mode"), [(0o002, 0o664), (0o022, 0o644), (0o077, 0o600)])
+def test_the_umask_says_who_may_lock_a_file(path: Path, umask: int, mode: int) -> None:
+    before = os.umask(umask)
+    try:
+        open_locked(path, "ab").close()
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(path.stat().st_mode) == mode
 
 
 def test_below_a_file_nothing_is_locked(path: Path) -> None:
