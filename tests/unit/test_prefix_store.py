@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 import torch
@@ -68,6 +70,20 @@ def test_what_is_written_is_read(store: PrefixStore) -> None:
     again = store.open("a", SHAPE)
     assert again is not None and torch.equal(again.hidden["train"], rows["train"])
     assert store.open("b", SHAPE) is None
+
+
+def test_what_another_user_wrote_is_read(
+    store: PrefixStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only its owner may say when it was used last."""
+    rows = write(store, "a")
+
+    def refuse(*_: object) -> NoReturn:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "utime", refuse)
+    reading = store.open("a", SHAPE)
+    assert reading is not None and torch.equal(reading.hidden["train"], rows["train"])
 
 
 def test_half_precision_takes_half_the_disk(store: PrefixStore) -> None:

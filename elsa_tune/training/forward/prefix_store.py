@@ -128,7 +128,8 @@ class PrefixStore:
         with contextlib.suppress(*_NO_FACTS), contextlib.ExitStack() as opened:
             file = opened.enter_context(open_locked(entry, shared=True))
             if _is_sound(entry, file, shape):
-                os.utime(file.fileno())
+                with contextlib.suppress(OSError):  # another user's: it may be read all the same
+                    os.utime(file.fileno())
                 opened.pop_all()
                 return Reading(_mapped(file, shape), file)
         return None
