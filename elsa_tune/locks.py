@@ -1,10 +1,12 @@
 """Locks between processes, on open files; whoever holds one loses it with its process."""
 
+import contextlib
 import errno
 import fcntl
 import math
 import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, cast
 
@@ -33,6 +35,37 @@ def open_locked(
             raise
         # It was deleted while we waited: another process may lock a new file of this name.
         file.close()
+
+
+@contextlib.contextmanager
+def alone_at(folder: Path, seconds: float = 0) -> Iterator[None]:
+    """Let only one process at a time write a folder, by a lock beside it that goes afterwards.
+
+    seconds: how long to wait for another one. Raises TimeoutError where it still writes then. Where
+    no lock is to be had, nobody is kept out.
+    """
+    place = Path(os.path.realpath(folder))  # whatever link leads there, it is one folder
+    path = place.with_name(f".{place.name}.lock")
+    around = path.parent
+    is_around_new = not around.exists()
+    lock = None
+    try:
+        around.mkdir(parents=True, exist_ok=True)
+        lock = open_locked(path, "ab", seconds=seconds)
+    except TimeoutError:
+        raise
+    except OSError:  # whoever cannot write there is told so when it writes
+        pass
+    try:
+        yield
+    finally:
+        if lock is not None:
+            with contextlib.suppress(OSError):
+                path.unlink()  # whoever waits for it meanwhile makes another one
+            lock.close()
+        if is_around_new:
+            with contextlib.suppress(OSError):
+                around.rmdir()  # where nothing was written
 
 
 def is_locked(path: Path, *, count_shared: bool = True) -> bool:

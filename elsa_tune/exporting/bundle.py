@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from elsa_tune.errors import ModelError, UnknownNameError, UsageError
-from elsa_tune.exporting.folder import aside, check_out
+from elsa_tune.exporting.folder import aside, check_out, writing_alone
 from elsa_tune.files import expanded, why_no_folder
 from elsa_tune.searching.output import say
 from elsa_tune.specs.arguments import checked
@@ -61,6 +61,15 @@ def bundle(
     target, is_changed = _target(folders, out)
     may_replace = overwrite or is_changed
     check_out(target, "bundle", ABOUT, overwrite=may_replace)
+    with writing_alone(target, "a bundle"):
+        _write(target, folders, remove, may_replace=may_replace)
+    return target
+
+
+def _write(
+    target: Path, folders: Sequence[Path], remove: Sequence[str], *, may_replace: bool
+) -> None:
+    """Read the models, bundle them in the target, and say what that costs."""
     members = _members(folders, remove)
     _check(members)
     facts = deepest(members).facts
@@ -88,7 +97,6 @@ def bundle(
     for how, cost in measured["cost"].items():
         line = _cost_text(cost)
         say(f"{how}: {line}")
-    return target
 
 
 def _target(models: Sequence[Path], out: str | Path | None) -> tuple[Path, bool]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from safetensors import SafetensorError
 
 from elsa_tune.errors import StorageError, UsageError
+from elsa_tune.locks import alone_at
 from elsa_tune.specs.arguments import check_out_is_here
 
 
@@ -52,6 +53,23 @@ def check_out(out: Path, kind: str, marker: str, *, overwrite: bool) -> None:
             f"{out} has no {marker}, by which the folder of an earlier {kind} is known, so it is "
             "not replaced; delete it, or name another"
         )
+
+
+@contextlib.contextmanager
+def writing_alone(out: Path, what: str) -> Iterator[None]:
+    """Let no other process write `out` while inside: what is read there again is what was written.
+
+    what: for messages. Raises StorageError where another one writes it.
+    """
+    with contextlib.ExitStack() as held:
+        try:
+            held.enter_context(alone_at(out))
+        except TimeoutError as error:
+            raise StorageError(
+                f"another process writes {what} to {out}: wait for it, or name another folder with "
+                "`out`"
+            ) from error
+        yield
 
 
 def free_name(out: Path) -> Path:

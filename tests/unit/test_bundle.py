@@ -29,7 +29,7 @@ from elsa_tune.exporting import bundle as bundling
 from elsa_tune.specs.task import FilesSource, Metric, TaskKind, TaskSpec
 from elsa_tune.training import saved
 from elsa_tune.training.bundle import fastest
-from elsa_tune.training.bundle.members import read_members
+from elsa_tune.training.bundle.members import Members, read_members
 from elsa_tune.training.bundle.texts import Texts
 from elsa_tune.training.bundle.together import Bundle, Prediction
 from tests.conftest import Run
@@ -231,6 +231,27 @@ def test_alone_and_bundled_are_timed_in_turns(
     elsa_tune.bundle(["intent", "spam"], "router")
     # Of four texts there are four batches of one and one of four.
     assert asked == 5 * [("intent",), ("spam",), ("intent", "spam")]
+
+
+def test_a_bundle_is_changed_by_one_at_a_time(
+    models: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each would write what it has read, without what the other one adds."""
+    elsa_tune.bundle(["intent", "spam"], "router")
+    read = bundling.read_members
+    refused: list[str] = []
+
+    def read_meanwhile(folder: Path) -> Members:
+        if not refused:
+            refused.append("")
+            [refused[0]] = [run("bundle", "router", "--remove", "spam").err]
+        return read(folder)
+
+    monkeypatch.setattr(bundling, "read_members", read_meanwhile)
+    elsa_tune.bundle(["router", "heat"])
+    assert "another process writes a bundle to router: wait for it" in refused[0]
+    assert list(about(Path("router"))["tasks"]) == ["intent", "spam", "heat"]
+    assert not list(models.glob(".router*"))
 
 
 def test_tasks_are_added_replaced_and_removed(models: Path, run: Run) -> None:

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 import pytest
 
 from elsa_tune import locks
-from elsa_tune.locks import is_locked, open_locked
+from elsa_tune.locks import alone_at, is_locked, open_locked
 
 HOLDS = """
 import sys, time
@@ -144,6 +144,34 @@ def test_asking_leaves_a_file_as_it_is(path: Path) -> None:
     os.utime(path, (1, 1))
     assert not is_locked(path)
     assert path.read_bytes() == b"content" and path.stat().st_mtime == 1
+
+
+def test_a_folder_is_written_by_one_at_a_time_and_its_lock_goes(tmp_path: Path) -> None:
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path / "folder")
+    with alone_at(tmp_path / "folder"):
+        with pytest.raises(TimeoutError), alone_at(link):
+            pass
+        with alone_at(tmp_path / "other"):
+            pass
+    with alone_at(link):
+        pass
+    with pytest.raises(ValueError), alone_at(tmp_path / "none" / "folder"):
+        raise ValueError
+    assert list(tmp_path.iterdir()) == [link]
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS])
+def test_where_there_are_no_locks_a_folder_is_written_all_the_same(
+    tmp_path: Path, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any) -> NoReturn:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with alone_at(tmp_path / "folder"), alone_at(tmp_path / "folder"):
+        (tmp_path / "folder").mkdir()
+    assert (tmp_path / "folder").exists()
 
 
 @pytest.mark.parametrize(("umask", "mode"), [(0o002, 0o664), (0o022, 0o644), (0o077, 0o600)])
