@@ -28,7 +28,7 @@ from elsa_tune.exporting.choice import (
     model_card,
     pipeline_options,
 )
-from elsa_tune.exporting.folder import aside, check_out, free_name, scratch
+from elsa_tune.exporting.folder import aside, check_out, free_name, scratch, writing_alone
 from elsa_tune.exporting.progress_line import ProgressLine
 from elsa_tune.files import write_aside
 from elsa_tune.report import charts, figures
@@ -96,6 +96,12 @@ def export(request: ExportRequest, say: Say) -> float:
     later step fails, RunError says at the end which one, and where the model is.
     """
     check(request)
+    with writing_alone(request.out, "a model"):
+        return _carried_out(request, say)
+
+
+def _carried_out(request: ExportRequest, say: Say) -> float:
+    """Do as `export`, of which nothing but the folder was checked."""
     spec = load_specification(request.paths)
     saved.check_exportable(spec.recipe)
     to_check = None

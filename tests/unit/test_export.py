@@ -873,6 +873,24 @@ def test_a_folder_of_another_process_is_neither_in_the_way_nor_removed(tmp_path:
     assert list(tmp_path.iterdir()) == [out]
 
 
+def test_what_is_checked_and_handed_on_is_what_was_written(
+    paths: SearchPaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another export into the folder is refused until the end of the first one."""
+    refused: list[str] = []
+
+    def keep(*_: Any) -> None:
+        monkeypatch.setattr(model, "_keep_in_store", lambda *_: None)
+        with pytest.raises(StorageError) as error:
+            exported(paths, overwrite=True)
+        refused.append(str(error.value))
+
+    monkeypatch.setattr(model, "_keep_in_store", keep)
+    exported(paths)
+    assert len(refused) == 1 and f"another process writes a model to {tmp_path}/out" in refused[0]
+    assert not list(tmp_path.glob(".out*"))
+
+
 def test_what_appears_while_it_is_written_stays(tmp_path: Path) -> None:
     out = tmp_path / "out"
     refused = pytest.raises(StorageError, match=r"the model cannot be written to .*not empty")
