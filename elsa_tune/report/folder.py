@@ -15,6 +15,7 @@ from elsa_tune.analysis.comparing.comparison_json import comparison_object, comp
 from elsa_tune.analysis.comparing.ways import WayComparison
 from elsa_tune.errors import StorageError, UsageError
 from elsa_tune.files import write_aside
+from elsa_tune.locks import alone_at
 from elsa_tune.report.charts import all_charts
 from elsa_tune.report.cost_chart import quality_by_cost
 from elsa_tune.report.figures import draw
@@ -26,6 +27,8 @@ from elsa_tune.specs.trial import Phase
 
 PAGE = "index.html"
 FIGURES = "figures"
+# How long a report waits for another one that is being written to its folder.
+PATIENCE_S = 30.0
 
 # In the head of every page that was ever written here.
 _GENERATOR = b'<meta name="generator" content="elsa-tune">'
@@ -121,21 +124,22 @@ def write_report(
 def _write(folder: Path, contents: Mapping[Path, bytes]) -> None:
     """Write a report's files, and delete those of an earlier one that it has not.
 
-    Raises StorageError.
+    Two reports into one folder are written one after the other. Raises StorageError.
     """
     page = folder / PAGE
     figures = folder / FIGURES
     try:
-        if not page.exists():
-            write_aside(page, _UNFINISHED)
-        figures.mkdir(exist_ok=True)
-        for file, content in contents.items():
-            write_aside(file, content)
-        earlier = [file for file in figures.iterdir() if _OUR_FIGURES.fullmatch(file.name)]
-        earlier += [folder / name for name in _WAYS_FILES]
-        for file in earlier:
-            if file not in contents:
-                file.unlink(missing_ok=True)
+        with alone_at(folder, PATIENCE_S):
+            if not page.exists():
+                write_aside(page, _UNFINISHED)
+            figures.mkdir(exist_ok=True)
+            for file, content in contents.items():
+                write_aside(file, content)
+            earlier = [file for file in figures.iterdir() if _OUR_FIGURES.fullmatch(file.name)]
+            earlier += [folder / name for name in _WAYS_FILES]
+            for file in earlier:
+                if file not in contents:
+                    file.unlink(missing_ok=True)
     except OSError as error:
         raise _unwritten(folder, error) from error
 

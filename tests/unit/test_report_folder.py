@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import json
+import threading
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from elsa_tune.analysis.answers import answer_rows
 from elsa_tune.errors import StorageError
 from elsa_tune.files import write_aside
+from elsa_tune.locks import alone_at
 from elsa_tune.report import folder as report_folder
 from elsa_tune.report.folder import check_folder, write_report
 from elsa_tune.results.results_csv import import_results
@@ -46,6 +48,24 @@ def test_every_file_is_written_and_nothing_else(tmp_path: Path) -> None:
     }
     assert (folder / "figures/freeze_curve.png").read_bytes().startswith(b"\x89PNG")
     assert b"<svg" in (folder / "figures/freeze_curve.svg").read_bytes()
+
+
+def test_two_reports_into_one_folder_are_written_one_after_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "report"
+    monkeypatch.setattr(report_folder, "PATIENCE_S", 0.1)
+    with alone_at(place), pytest.raises(StorageError, match="another process has locked it"):
+        write(SMALL, place)
+    assert not place.exists()
+    with alone_at(place):
+        monkeypatch.setattr(report_folder, "PATIENCE_S", 60.0)
+        waiting = threading.Thread(target=write, args=(SMALL, place))
+        waiting.start()
+        waiting.join(1.0)
+        assert not place.exists() and waiting.is_alive()
+    waiting.join(60.0)
+    assert (place / "index.html").exists() and list(tmp_path.iterdir()) == [place]
 
 
 def test_the_tables_read_back(tmp_path: Path) -> None:
