@@ -510,9 +510,10 @@ def test_ctrl_c_ends_a_pretended_search_as_it_ends_any_other(
     ended = SearchStatus.INTERRUPTED
 
     def run_session(
-        spec: SearchSpec, paths: SearchPaths, *given: object, **named: object
+        spec: SearchSpec, journal: Journal, *given: object, **named: object
     ) -> answering.Finished:
-        paths.journal.touch()
+        folder = journal.path.parent
+        paths = SearchPaths(folder.parent, folder.name)
         return answering.Finished(spec, paths, ended, message="", answers=())
 
     monkeypatch.setattr(session, "run_session", run_session)
