@@ -255,7 +255,8 @@ def _ended(finished: Finished) -> Search:
     if finished.unwritten:
         raise RunError(finished.unwritten)
     if finished.status is SearchStatus.INTERRUPTED:
-        raise KeyboardInterrupt
+        name = finished.spec.name
+        raise KeyboardInterrupt(f"search '{name}' is saved; `elsa_tune.resume` continues it")
     if finished.status is SearchStatus.FAILED:
         raise RunError(f"search '{finished.spec.name}' is not complete: {finished.message}")
     return Search(finished.paths.name, finished.paths.storage)

@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 
 import numpy as np
 
-from elsa_tune.errors import UsageError, quoted
+from elsa_tune.errors import ElsaTuneError, ExtensionError, UsageError, quoted
 from elsa_tune.files import is_url
 from elsa_tune.signals import completing_imports
 
@@ -28,8 +28,9 @@ _WORDS = {
 def checked(*leave: str) -> Callable[[Function], Function]:
     """Make a function raise UsageError for an argument of another kind than its annotation says.
 
-    Ctrl-C waits until the function has imported what it imports. leave: arguments that it checks
-    itself.
+    Ctrl-C waits until the function has imported what it imports. An error that is raised on purpose
+    comes without the frames below this one: its sentence says all that a caller can use. leave:
+    arguments that it checks itself.
     """
 
     def decorated(function: Function) -> Function:
@@ -42,13 +43,18 @@ def checked(*leave: str) -> Callable[[Function], Function]:
 
         @functools.wraps(function)
         def run(*args: Any, **kwargs: Any) -> Any:
-            with completing_imports():
-                hints = hints_of(function)
-                bound = signature.bind(*args, **kwargs)
-                for name, value in bound.arguments.items():
-                    if name not in unchecked:
-                        _check(name, value, hints[name])
-                return function(*args, **kwargs)
+            try:
+                with completing_imports():
+                    hints = hints_of(function)
+                    bound = signature.bind(*args, **kwargs)
+                    for name, value in bound.arguments.items():
+                        if name not in unchecked:
+                            _check(name, value, hints[name])
+                    return function(*args, **kwargs)
+            except ElsaTuneError as error:
+                # The sentence says it all, except where an extension's own module broke.
+                cause = error.__cause__ if isinstance(error, ExtensionError) else None
+                raise error.with_traceback(None) from cause
 
         return run  # type: ignore[return-value]  # the same signature
 

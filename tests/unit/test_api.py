@@ -8,6 +8,7 @@ import inspect
 import random
 import subprocess
 import sys
+import traceback
 from collections.abc import Callable
 from dataclasses import fields
 from datetime import timedelta
@@ -25,6 +26,7 @@ from elsa_tune.api import searching
 from elsa_tune.api.arguments import time_text
 from elsa_tune.errors import (
     DataError,
+    ExtensionError,
     NoAnswerError,
     ResultsError,
     RunError,
@@ -34,6 +36,7 @@ from elsa_tune.errors import (
 )
 from elsa_tune.searching.inputs import SearchOptions, read_duration
 from elsa_tune.searching.request import Request
+from elsa_tune.specs.arguments import checked
 from elsa_tune.specs.space import FIELDS
 from elsa_tune.specs.space_fields import SpaceFields
 from elsa_tune.specs.task import Cleaning
@@ -816,3 +819,34 @@ def test_a_search_leaves_pythons_generator_as_it_was(
         elsa_tune.resume(elsa_tune.Search("moods", tmp_path))
     assert random.getstate() == before
     assert len(drawn) == 2
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda: elsa_tune.search("minilm", "stdlib", epchs=3),
+        lambda: elsa_tune.answer("nonesuch"),
+        lambda: elsa_tune.answer(3),  # type: ignore[arg-type]  # a wrong kind is what is tested
+    ],
+)
+def test_an_error_comes_without_the_frames_and_the_errors_behind_it(
+    ask: Callable[[], object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError) as caught:
+        ask()
+    printed = "".join(traceback.format_exception(caught.value))
+    assert printed.count("Traceback") == 1
+    frames = traceback.extract_tb(caught.value.__traceback__)
+    files = [Path(frame.filename).name for frame in frames]
+    assert files == ["test_api.py", "test_api.py", "arguments.py"]
+
+
+def test_of_an_extension_that_breaks_it_is_shown_where() -> None:
+    @checked()
+    def ask() -> None:
+        raise ExtensionError("package 'moods' cannot be used") from ValueError("in line 3")
+
+    with pytest.raises(ExtensionError) as caught:
+        ask()
+    assert str(caught.value.__cause__) == "in line 3"
