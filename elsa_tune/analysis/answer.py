@@ -63,6 +63,11 @@ class Certified:
     confidence: float  # family-wise, e.g. .95
     procedure: str  # how it was decided, in a few words
 
+    @property
+    def is_full_model(self) -> bool:
+        """Whether it is the full model itself, so that nothing with fewer layers is certain."""
+        return self.candidate.is_reference
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeedsAndRows:
@@ -249,7 +254,7 @@ class Answer(FreezeCurve):
     def certified_depth(self) -> Certified | None:
         """What is certified of the one claim; None where that is the full model itself."""
         claimed = self.claimed
-        if claimed is None or claimed.candidate.is_reference:
+        if claimed is None or claimed.is_full_model:
             return None
         return claimed
 

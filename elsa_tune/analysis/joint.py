@@ -389,9 +389,9 @@ def _certainty(tasks: Sequence[Answer], joint: Answer) -> Iterator[str]:
             verb = "has" if len(uncertified) == 1 else "have"
             why = f": {listed(uncertified)} alone {verb} nothing certified"
         yield f"Nothing is certified for all tasks together{why}."
-    elif certified.candidate.is_reference:
+    elif certified.is_full_model:
         raw = joint.certified
-        if raw is None or raw.candidate.is_reference:
+        if raw is None or raw.is_full_model:
             yield "No depth with frozen layers is certain for all tasks together."
         else:
             part = part_text(raw.candidate, joint.layers)
@@ -407,7 +407,7 @@ def _certainty(tasks: Sequence[Answer], joint: Answer) -> Iterator[str]:
                 text = f"{text}, and so of the scores themselves"
         elif corrected is not None and corrected.candidate != certified.candidate:
             fewest = number_or_name(corrected.candidate, joint.layers)
-            if corrected.candidate.is_reference:
+            if corrected.is_full_model:
                 fewest = "none"
             text = f"{text}; corrected for chance {fewest}"
         yield f"Certified for all tasks together: {text}."

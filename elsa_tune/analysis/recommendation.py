@@ -9,7 +9,6 @@ from elsa_tune.analysis.answer import (
     Action,
     Answer,
     Basis,
-    Certified,
     Doubt,
     Recommendation,
     reaches,
@@ -51,28 +50,23 @@ def _chosen(answer: Answer) -> tuple[CurvePoint, Basis] | None:
     raw = answer.operating_point
     if raw is None:
         return None
-    corrected = _certified_below_full(answer.corrected_certified)
-    if corrected is not None:
-        return _measured(answer, corrected), Basis.CORRECTED_CERTIFIED
+    corrected = answer.corrected_certified
+    if corrected is not None and not corrected.is_full_model:
+        return _measured(answer, corrected.candidate), Basis.CORRECTED_CERTIFIED
     measured = answer.corrected_operating_point or raw
     if measured.candidate.is_reference:
         return measured, Basis.FULL_MODEL
-    certified = _certified_below_full(answer.certified)
-    # Where guessing reaches the target, that a depth does so says nothing.
-    if certified is None or has_warning(answer, WarningCode.CONSTANT_REACHES_TARGET):
+    certified = answer.certified
+    if certified is None or certified.is_full_model:
         return measured, Basis.MEASURED
-    needs_more_layers = certified < measured.candidate
+    # Where guessing reaches the target, that a depth does so says nothing.
+    if has_warning(answer, WarningCode.CONSTANT_REACHES_TARGET):
+        return measured, Basis.MEASURED
+    needs_more_layers = certified.candidate < measured.candidate
     if needs_more_layers and answer.claims_corrected:
         return measured, Basis.MEASURED
-    with_more_layers = min(measured.candidate, certified)
+    with_more_layers = min(measured.candidate, certified.candidate)
     return _measured(answer, with_more_layers), Basis.RAW_CERTIFIED
-
-
-def _certified_below_full(certified: Certified | None) -> Candidate | None:
-    """Return the depth that is certified; None also where that is the full model."""
-    if certified is None or certified.candidate.is_reference:
-        return None
-    return certified.candidate
 
 
 def _measured(answer: Answer, candidate: Candidate) -> CurvePoint:

@@ -260,7 +260,7 @@ def _examples_text(curve: FreezeCurve) -> str:
 
 def _certified_text(answer: Answer, claimed: Certified) -> str:
     confidence = confidence_text(claimed.confidence)
-    if claimed.candidate.is_reference:
+    if claimed.is_full_model:
         gain = " of the full model's gain over guessing" if answer.claims_corrected else ""
         return (
             f"No {cheaper_text(answer)} is certain (at {confidence}) to keep "
@@ -279,7 +279,7 @@ def _certified_text(answer: Answer, claimed: Certified) -> str:
         return f"{text}."
     if corrected.candidate == claimed.candidate:
         return f"{text}, also corrected for chance."
-    if corrected.candidate.is_reference:
+    if corrected.is_full_model:
         return f"{text}; corrected for chance none."
     part = part_text(corrected.candidate, answer.layers)
     return f"{text}; corrected for chance {part}."

@@ -188,7 +188,7 @@ def _how_sure(answer: Answer, point: CurvePoint) -> str:
 def _raw_certificate(answer: Answer) -> str:
     """Say which number of layers is certain to keep the score itself; "" for none."""
     raw = answer.certified
-    if not answer.claims_corrected or raw is None or raw.candidate.is_reference:
+    if not answer.claims_corrected or raw is None or raw.is_full_model:
         return ""
     score = "score" if answer.task == ALL_TASKS else metric_text(answer.metric)
     verb = "keep" if raw.candidate.is_plural(answer.layers) else "keeps"
