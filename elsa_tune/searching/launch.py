@@ -14,7 +14,8 @@ from elsa_tune.searching.earlier import StoreListing, in_folder, say_earlier, wi
 from elsa_tune.searching.extending_packages import packages_of_search
 from elsa_tune.searching.leaving import leave_store
 from elsa_tune.searching.output import Say
-from elsa_tune.searching.planning.plan import Plan, said_before_training
+from elsa_tune.searching.planning.outlook import said_before_training
+from elsa_tune.searching.planning.plan import Plan
 from elsa_tune.searching.request import Request
 from elsa_tune.searching.specification import (
     asked_settings,

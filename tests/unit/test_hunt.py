@@ -18,12 +18,8 @@ from elsa_tune.searching.eta import expected_trials
 from elsa_tune.searching.inputs import SearchOptions
 from elsa_tune.searching.planning.hunt import Hunt, ladder_and_deep
 from elsa_tune.searching.planning.known import KnownTrial, known_trial, relative_cost
-from elsa_tune.searching.planning.plan import (
-    planned_power,
-    planned_trials,
-    power_text,
-    trial_ranges,
-)
+from elsa_tune.searching.planning.outlook import planned_power, power_text
+from elsa_tune.searching.planning.plan import planned_trials, trial_ranges
 from elsa_tune.searching.planning.strategy import Findings, Step
 from elsa_tune.searching.request import read_requests
 from elsa_tune.searching.specification import (

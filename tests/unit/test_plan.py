@@ -27,13 +27,8 @@ from elsa_tune.searching.planning.known import (
     scores_of,
     tries_of,
 )
-from elsa_tune.searching.planning.plan import (
-    Plan,
-    exploring_share,
-    plan_warnings,
-    steps_per_trial,
-    trial_range,
-)
+from elsa_tune.searching.planning.outlook import plan_warnings
+from elsa_tune.searching.planning.plan import Plan, exploring_share, steps_per_trial, trial_range
 from elsa_tune.searching.planning.strategies import strategy_of
 from elsa_tune.searching.planning.strategy import Findings, Step, explored_of, left_to_measure
 from elsa_tune.searching.request import Request

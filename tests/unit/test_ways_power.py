@@ -9,7 +9,7 @@ import pytest
 from elsa_tune.analysis.comparing.ways_power import WaysPower, ways_power
 from elsa_tune.analysis.power import PROBABLY, PlannedTest, Power
 from elsa_tune.analysis.wording.ways_power import ways_power_text
-from elsa_tune.searching.planning.plan import plan_warnings, said_before_training, ways_outlook
+from elsa_tune.searching.planning.outlook import plan_warnings, said_before_training, ways_outlook
 from elsa_tune.specs.adapt.candidates import read_candidate
 from elsa_tune.specs.policy import Policy
 from elsa_tune.specs.search import SearchSpec

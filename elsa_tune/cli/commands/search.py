@@ -239,15 +239,13 @@ def _conclude_several(requests: Sequence[Request]) -> None:
 def _print_plan(request: Request, *, probe: bool) -> None:
     """Print what a search would do. probe: train for a few seconds to estimate its time."""
     from elsa_tune.searching.checkpoint_size import checkpoint_text
-    from elsa_tune.searching.planning.plan import (
+    from elsa_tune.searching.planning.outlook import (
         plan_warnings,
         planned_power,
         power_text,
-        steps_per_trial,
-        trial_range,
-        trial_ranges,
         ways_outlook,
     )
+    from elsa_tune.searching.planning.plan import steps_per_trial, trial_range, trial_ranges
     from elsa_tune.searching.startup.gpus import check_here
     from elsa_tune.searching.startup.rows import plan, rows_in_use
 
