@@ -17,7 +17,7 @@ from elsa_tune.specs.policy import UNRECORDED, Extension, Policy, SeedCounts
 from elsa_tune.specs.rate_space import RateRange, RateSpace
 from elsa_tune.specs.row_findings import RowFinding
 from elsa_tune.specs.task import TaskKind, TaskSpec
-from elsa_tune.specs.trial import Phase, Recipe, TrialSpec
+from elsa_tune.specs.trial import Phase, Recipe, Selection, TrialSpec
 
 # How often a running trial's state is saved: in seconds, or as each trial can afford it.
 CheckpointEvery = Literal["auto", "never"] | Annotated[float, Bounds(gt=0)]
@@ -231,6 +231,22 @@ class SearchSpec:
     def measuring_seeds(self) -> tuple[int, ...]:
         """Fresh seeds: none of them was used to choose a learning rate."""
         return tuple(range(self.seed + 1, self.seed + 1 + self.seeds))
+
+    @property
+    def independent_rows(self) -> int:
+        """How many evaluation rows are independent: as many as units, where rows share some."""
+        return self.evaluation_units or self.evaluation_examples
+
+    @property
+    def has_too_few_units(self) -> bool:
+        """Whether the evaluation rows share so few units that nothing can be certified."""
+        fewest = min(self.evaluation_examples, self.policy.fewest_units)
+        return self.independent_rows < fewest
+
+    @property
+    def judges_best_epochs(self) -> bool:
+        """Whether each run's epoch is chosen on the rows that judge it: nothing is certified."""
+        return self.recipe.selection is Selection.BEST_EPOCH
 
     @property
     def comparison(self) -> Comparison:

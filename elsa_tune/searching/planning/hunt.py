@@ -102,7 +102,7 @@ class Hunt(Strategy):
         """The score above which a trial has learnt, whatever examples and noise may give."""
         chance = self.spec.chance
         policy = self.spec.policy
-        examples = self.spec.evaluation_units or self.spec.evaluation_examples or math.inf
+        examples = self.spec.independent_rows or math.inf
         variance = max(0.0, chance * (1 - chance) / examples)
         by_examples = policy.above_chance * math.sqrt(variance)
         return chance + max(policy.noise, by_examples)

@@ -11,7 +11,6 @@ from elsa_tune.searching.planning.plan import steps_per_trial
 from elsa_tune.searching.planning.strategies import strategy_of
 from elsa_tune.specs.adapt.candidates import REFERENCE
 from elsa_tune.specs.search import SearchSpec
-from elsa_tune.specs.trial import Selection
 from elsa_tune.words import metric_text, points
 
 
@@ -22,7 +21,7 @@ def plan_warnings(spec: SearchSpec) -> Iterator[str]:
     strategy = strategy_of(spec)
     if not strategy.plans_tests:
         yield f"strategy {strategy.name} certifies nothing: its answer will be a measured one"
-    if _judges_best_epochs(spec):
+    if spec.judges_best_epochs:
         yield (
             "with selection=best_epoch nothing can be certified, as each run's epoch is taken on "
             "the rows that judge it; selection=last and selection=holdout can certify"
@@ -65,7 +64,7 @@ def planned_power(spec: SearchSpec) -> Power | None:
             tested.append(candidate)
     if len(tested) < 2 or not spec.task.metric.is_share:
         return None
-    if _has_too_few_units(spec) or _judges_best_epochs(spec):
+    if spec.has_too_few_units or spec.judges_best_epochs:
         return None
     looks = strategy.looks(tested[-1], {})
     if looks is None or not looks.are_planned:
@@ -93,35 +92,19 @@ def ways_outlook(spec: SearchSpec) -> str | None:
     """
     if all(candidate.is_ranked for candidate in spec.candidates):
         return None
-    if spec.seeds < FEWEST_SEEDS or _has_too_few_units(spec) or _judges_best_epochs(spec):
+    if spec.seeds < FEWEST_SEEDS or spec.has_too_few_units or spec.judges_best_epochs:
         return None
     if not spec.task.metric.is_share:
         return not_estimated_text(metric_text(spec.task.metric))
     power = ways_power(
         seeds=spec.seeds,
-        rows=_independent_rows(spec),
-        are_units=_independent_rows(spec) < spec.evaluation_examples,
+        rows=spec.independent_rows,
+        are_units=spec.independent_rows < spec.evaluation_examples,
         ways=sum(candidate.is_tested for candidate in spec.candidates),
         guessing=spec.chance,
         policy=spec.policy,
     )
     return ways_power_text(power)
-
-
-def _independent_rows(spec: SearchSpec) -> int:
-    """Return the number of independent evaluation rows: of units, where rows share some."""
-    return spec.evaluation_units or spec.evaluation_examples
-
-
-def _has_too_few_units(spec: SearchSpec) -> bool:
-    """Whether the rows share so few units that nothing is certified."""
-    fewest = min(spec.evaluation_examples, spec.policy.fewest_units)
-    return _independent_rows(spec) < fewest
-
-
-def _judges_best_epochs(spec: SearchSpec) -> bool:
-    """Whether runs' epochs are chosen on the rows that judge them: nothing is certified."""
-    return spec.recipe.selection is Selection.BEST_EPOCH
 
 
 def power_text(power: Power, spec: SearchSpec) -> str:
@@ -131,7 +114,7 @@ def power_text(power: Power, spec: SearchSpec) -> str:
             "what this search can certify is not estimated below a target of "
             f"{100 * LEAST_TARGET:.0f} %; if it certifies nothing, its answer says what would"
         )
-    rows = _independent_rows(spec)
+    rows = spec.independent_rows
     noun = "rows"
     assumed = f"for a full model at {points(power.full)}"
     if rows < spec.evaluation_examples:
