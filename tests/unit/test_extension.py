@@ -41,6 +41,18 @@ def tries(*pairs: tuple[float, float | TrialStatus]) -> list[KnownTrial]:
     return of_depth(make_spec(), FULL_MODEL, *pairs)
 
 
+def next_rate(
+    spec: SearchSpec,
+    tried: Trials,
+    *,
+    patience: int = 1,
+    lent_rate: float | None = None,
+    may_learn: bool = False,
+) -> float | None:
+    """Return a depth's next rate; a test names only what it is about."""
+    return outward(spec, tried, patience, lent_rate, may_learn)
+
+
 @pytest.mark.parametrize(
     ("found", "after", "why"),
     [
@@ -70,38 +82,38 @@ def tries(*pairs: tuple[float, float | TrialStatus]) -> list[KnownTrial]:
 def test_where_a_depth_goes_on(
     found: list[tuple[float, float | TrialStatus]], after: float | None, why: str
 ) -> None:
-    assert outward(spec_of(tries=3), tries(*found)) == after, why
+    assert next_rate(spec_of(tries=3), tries(*found)) == after, why
 
 
 def test_a_depth_with_one_try_goes_on_from_it() -> None:
-    assert outward(spec_of(tries=1), tries((5e-5, 0.8))) == 1e-4
+    assert next_rate(spec_of(tries=1), tries((5e-5, 0.8))) == 1e-4
 
 
 def test_a_neighbour_lends_its_best_rate_as_the_first_point() -> None:
     rising = tries((2e-5, 0.6), (5e-5, 0.7))
-    assert outward(spec_of(tries=2), rising, lent_rate=4e-4) == 4e-4
-    assert outward(spec_of(tries=2), rising, lent_rate=2e-5) == 1e-4
-    assert outward(spec_of(tries=2), rising, lent_rate=0.5) == 1e-2  # never past the bound
+    assert next_rate(spec_of(tries=2), rising, lent_rate=4e-4) == 4e-4
+    assert next_rate(spec_of(tries=2), rising, lent_rate=2e-5) == 1e-4
+    assert next_rate(spec_of(tries=2), rising, lent_rate=0.5) == 1e-2  # never past the bound
 
 
 def test_a_depth_that_has_not_learnt_goes_up_as_long_as_the_full_model_says_that_it_may() -> None:
     nothing = tries((1e-5, 0.5), (2e-5, 0.5), (5e-5, 0.5))
-    assert outward(spec_of(tries=3), nothing) == 1e-4
+    assert next_rate(spec_of(tries=3), nothing) == 1e-4
     more = [*nothing, *tries((1e-4, 0.5))]
-    assert outward(spec_of(tries=3), more) is None
-    assert outward(spec_of(tries=3), more, may_learn=True) == 2e-4
+    assert next_rate(spec_of(tries=3), more) is None
+    assert next_rate(spec_of(tries=3), more, may_learn=True) == 2e-4
     broken = [*more, *tries((2e-4, DIVERGED))]
-    assert outward(spec_of(tries=3), broken, may_learn=True) is None
+    assert next_rate(spec_of(tries=3), broken, may_learn=True) is None
     # The full model itself: where rates diverge and others learn nothing, lower ones may.
     collapsed = tries((1e-5, 0.5), (2e-5, 0.5), (5e-5, DIVERGED))
-    assert outward(spec_of(tries=3), collapsed) == 5e-6
-    assert outward(spec_of(tries=3), [*collapsed, *tries((5e-6, 0.5))]) is None
+    assert next_rate(spec_of(tries=3), collapsed) == 5e-6
+    assert next_rate(spec_of(tries=3), [*collapsed, *tries((5e-6, 0.5))]) is None
 
 
 def test_patience_tries_a_second_rate_beyond_the_best() -> None:
     found = tries((2e-5, 0.7), (5e-5, 0.8), (1e-4, 0.79))
-    assert outward(spec_of(tries=2), found, patience=2) == 2e-4
-    assert outward(spec_of(tries=2), found + tries((2e-4, 0.8)), patience=2) is None
+    assert next_rate(spec_of(tries=2), found, patience=2) == 2e-4
+    assert next_rate(spec_of(tries=2), found + tries((2e-4, 0.8)), patience=2) is None
 
 
 def border_of(tried: dict[float, float | None], chance: float | None) -> Border | None:

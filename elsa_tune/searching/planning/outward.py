@@ -11,9 +11,9 @@ from elsa_tune.specs.search import SearchSpec
 def outward(
     spec: SearchSpec,
     tried: Trials,
-    patience: int = 1,
-    lent_rate: float | None = None,
-    may_learn: bool = False,
+    patience: int,
+    lent_rate: float | None,
+    may_learn: bool,
 ) -> float | None:
     """Return the next rate beyond those tried; None where the best lies inside, or none is left.
 
