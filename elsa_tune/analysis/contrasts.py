@@ -59,8 +59,13 @@ def contrast_of(
 
 def claimed_contrast(curve: FreezeCurve, candidate: Candidate, target: float) -> Interval | None:
     """Return the contrast that the curve's search claims; as `contrast_of`."""
-    corrected = quality_claimed(curve) is QualityClaimed.CORRECTED
+    corrected = _claims_corrected(curve)
     return contrast_of(curve, candidate, target, corrected=corrected)
+
+
+def _claims_corrected(curve: FreezeCurve) -> bool:
+    """Whether the one claim of the curve's search is of what is gained over chance."""
+    return quality_claimed(curve) is QualityClaimed.CORRECTED
 
 
 def second_look_promises(curve: FreezeCurve, candidate: Candidate, target: float) -> float:
@@ -79,7 +84,7 @@ def second_look_promises(curve: FreezeCurve, candidate: Candidate, target: float
     expected = seen.contrast(
         candidate,
         target,
-        corrected=quality_claimed(curve) is QualityClaimed.CORRECTED,
+        corrected=_claims_corrected(curve),
         as_if_seeds=planned.counts[1],
         ends=ends,
     )
