@@ -48,7 +48,7 @@ def freeze_curve(group: ResultGroup, evidence: Evidence | None = None) -> Freeze
         if point.qualities:
             runs[point.candidate] = point.runs
     uncertainty = curve_uncertainty(group, runs, evidence, warnings)
-    points = [_completed(point, full, group, uncertainty) for point in points]
+    points = [_compared(point, full, group, uncertainty) for point in points]
     warnings += measured.warning_of_doubled_rows(group.rows)
     warnings += _warning_of_left_out_examples(group, points, uncertainty)
     if len(group.searches) > 1:
@@ -310,7 +310,7 @@ def _median_count(counts: Iterable[int | None]) -> int | None:
     return statistics.median_low(known) if known else None
 
 
-def _completed(
+def _compared(
     point: CurvePoint, full: CurvePoint | None, group: ResultGroup, uncertainty: Uncertainty
 ) -> CurvePoint:
     """Return the point with its interval, and beside the full model: what it keeps and saves."""
