@@ -26,7 +26,7 @@ class Stored(Source):
     is_record = True
 
     def __init__(self, tracking_uri: str, storage: Path | None = None) -> None:
-        """Know a store.
+        """Take the address of a store.
 
         storage: the folder of journals whose search a name means where several have it.
         """
